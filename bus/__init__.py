@@ -1,0 +1,35 @@
+"""What travels: bells, start messages, questions and answers. See `interface.Bus` for the contract."""
+
+from __future__ import annotations
+
+from .errors import BusError, BusUnusable, NoResponder, PayloadTooLarge, Unreachable
+from .interface import (
+    Again,
+    Bell,
+    Bus,
+    OnBell,
+    OnRequest,
+    OnStart,
+    Reply,
+    Request,
+    StartMessage,
+    Subscription,
+)
+
+__all__ = [
+    "Again",
+    "Bell",
+    "Bus",
+    "BusError",
+    "BusUnusable",
+    "NoResponder",
+    "OnBell",
+    "OnRequest",
+    "OnStart",
+    "PayloadTooLarge",
+    "Reply",
+    "Request",
+    "StartMessage",
+    "Subscription",
+    "Unreachable",
+]

@@ -1,0 +1,3 @@
+from world import *
+from world import errors as errors
+from world import events as events
