@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .errors import BusError, BusUnusable, NoResponder, PayloadTooLarge, Unreachable
+from .inprocess import InProcessBus
 from .interface import (
     Again,
     Bell,
@@ -15,6 +16,8 @@ from .interface import (
     StartMessage,
     Subscription,
 )
+from .jetstream import JetStreamBus
+from .nats_server import NatsServer
 
 __all__ = [
     "Again",
@@ -22,6 +25,9 @@ __all__ = [
     "Bus",
     "BusError",
     "BusUnusable",
+    "InProcessBus",
+    "JetStreamBus",
+    "NatsServer",
     "NoResponder",
     "OnBell",
     "OnRequest",

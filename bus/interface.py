@@ -8,14 +8,16 @@ time out; the live feed may lose. The bus never looks into a body.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
 
 
 @dataclass(frozen=True, slots=True)
 class Bell:
-    """Look at this: `kind` (`run`; later `lock`), its id, its partition. `id` is a ULID or a hash, never a user's."""
+    """Look at this: `kind` (`run`; later `lock`), id, partition. `id` is a ULID or a hash, never a user's."""
 
     kind: str
     id: str
@@ -27,8 +29,9 @@ class Bell:
 class StartMessage:
     """A start message from anyone, exactly as it came.
 
-    `source` is unique per stored message, also across the loss of the store (stream birth, sequence and timestamp),
-    and the same for every delivery of it. `workflow` is the rest of the subject and may hold anything a subject can.
+    `source` is unique per stored message, also across the loss of the store (stream birth, sequence and
+    timestamp), and the same for every delivery of it. `workflow` is the rest of the subject and may hold anything
+    a subject can.
     """
 
     workflow: str
@@ -122,8 +125,8 @@ class Bus(Protocol):
     async def take(self, app: str, partitions: Sequence[int], on_bell: OnBell) -> Subscription:
         """Deliver the bells of these partitions of an app, several at once, one per id at a time.
 
-        A bell is settled when the handler returns; when it raises, the bell comes again after a short delay. A ring
-        that comes while its id is handled is delivered after that: it is never swallowed by the one before.
+        A bell is settled when the handler returns; when it raises, the bell comes again after a short delay. A
+        ring that comes while its id is handled is delivered after that: it is never swallowed by the one before.
         """
         ...
 
@@ -139,7 +142,7 @@ class Bus(Protocol):
         ...
 
     async def starts(self, on_start: OnStart) -> Subscription:
-        """Deliver start messages until settled: handler returned → gone; `Again` or any error → once more later."""
+        """Deliver start messages until settled: handler returned → gone; `Again` or an error → once more later."""
         ...
 
     async def answer(self, reply_to: str, reply: Reply) -> bool:
@@ -177,7 +180,7 @@ class Bus(Protocol):
         ...
 
     def follow(self, topic: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Listen to a topic, from now on, while the block runs. The subscription is in force when the block begins.
+        """Listen to a topic while the block runs. The subscription is in force when the block begins.
 
         A listener that is slow loses the oldest, never slows the bus.
         """

@@ -1,1 +1,2 @@
 from actors import *
+from actors import errors as errors

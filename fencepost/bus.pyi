@@ -1,1 +1,2 @@
 from bus import *
+from bus import errors as errors

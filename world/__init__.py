@@ -17,9 +17,12 @@ from .errors import (
     ValueTooLarge,
     WorldError,
 )
-from .interface import (
+from .interface import World
+from .partitions import partition_of
+from .records import (
     LIVE,
     PAGE,
+    UNREAD,
     Accepted,
     Batch,
     Claim,
@@ -35,31 +38,36 @@ from .interface import (
     Run,
     RunQuery,
     Status,
-    World,
 )
+from .simulated import Checks, SimulatedWorld
+from .sqlite import SQLiteWorld
 
 __all__ = [
+    "LIVE",
+    "PAGE",
+    "UNREAD",
     "Accepted",
     "Batch",
+    "Checks",
     "Claim",
     "ClaimLost",
     "Created",
     "Due",
     "Facts",
     "Fence",
-    "LIVE",
     "Letter",
     "Member",
     "NewLetter",
     "NewRun",
     "Opened",
-    "PAGE",
     "Refused",
     "Run",
     "RunEnded",
     "RunExists",
     "RunNotFound",
     "RunQuery",
+    "SQLiteWorld",
+    "SimulatedWorld",
     "StaleLog",
     "Status",
     "Superseded",
@@ -70,4 +78,5 @@ __all__ = [
     "ValueTooLarge",
     "World",
     "WorldError",
+    "partition_of",
 ]

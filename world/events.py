@@ -60,7 +60,7 @@ class RunCreated(Body, frozen=True, tag="run_created"):
     python: str = ""
     chain: str = ""
     parent: str = ""
-    attributes: dict[str, str] = {}  # noqa: RUF012  (msgspec copies mutable defaults)
+    attributes: dict[str, str] = {}
 
 
 class RunStarted(Body, frozen=True, tag="run_started"):
@@ -245,6 +245,6 @@ def resumes_code(body: EventBody) -> bool:
     return not isinstance(body, (*ORDERS, *QUIET))
 
 
-def as_json(value: Any) -> msgspec.Raw:  # noqa: ANN401  (any JSON value)
+def as_json(value: Any) -> msgspec.Raw:
     """Return a plain JSON value as the raw text that `Value.json` holds."""
     return msgspec.Raw(_encoder.encode(value))

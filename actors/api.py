@@ -1,0 +1,285 @@
+"""What can be asked of a node: the endpoints of the micro service `fencepost`.
+
+A request is one JSON object, an answer another. What changes something is answered after the commit. An error is an
+answer with the error's type and one sentence; a traceback never leaves the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from fencepost.bus import Bus, Reply, Request
+from fencepost.world import (
+    Batch,
+    Refused,
+    RunEnded,
+    RunExists,
+    RunQuery,
+    Unavailable,
+    UnknownEvent,
+    World,
+    WorldError,
+)
+from fencepost.world import events as ev
+
+from . import views
+from .errors import InvalidInput
+from .starting import Starter, read_envelope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from .host import Host
+
+log = structlog.get_logger(__name__)
+WAIT_S_MAX = 25.0
+PIECE_BYTES = 256 * 1024
+
+
+class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What most questions need: which run, and some details."""
+
+    id: str = ""
+    reason: str = ""
+    key: str = ""
+    after: int = 0
+    limit: int = 100
+    wait_s: float = 0.0
+    ref: str = ""
+    offset: int = 0
+
+
+class AskRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which runs to list."""
+
+    workflow: str = ""
+    status: str = ""
+    attribute: tuple[str, str] | None = None
+    before: str = ""
+    limit: int = 50
+
+
+STATUSES = {
+    *("", "live", "stalled", "pending", "running", "completed", "failed", "cancelled", "terminated", "continued")
+}
+
+
+@dataclass(slots=True)
+class Api:
+    """See the module. `ring` wakes a run; `facts` tells what a node knows of itself."""
+
+    world: World
+    bus: Bus
+    host: Host
+    starter: Starter
+    ring: Callable[[str], None]
+    facts: Callable[[], dict[str, Any]]
+
+    def endpoints(self) -> dict[str, Callable[[Request], Awaitable[Reply]]]:
+        """Return the handlers by endpoint."""
+        asks: dict[str, Callable[[Ask], Awaitable[Any]]] = {
+            "result": self.result,
+            "status": self.status,
+            "cancel": self.cancel,
+            "terminate": self.terminate,
+            "resume": self.resume,
+            "events": self.events,
+            "value": self.value,
+            "dead": self.dead,
+            "letter": self.letter,
+            "replay": self.replay,
+            "info": self.info,
+        }
+        return {
+            "start": lambda request: _answered(self.start(request)),
+            "runs": lambda request: _answered(self.runs(_read(AskRuns, request.body))),
+            **{name: _asked(handler) for name, handler in asks.items()},
+        }
+
+    # ---- starting and stopping
+
+    async def start(self, request: Request) -> dict[str, Any]:
+        """Start a run; the answer is the durable promise."""
+        if not request.rest:
+            raise InvalidInput("the subject names no workflow: use …api.start.<workflow>")
+        envelope = read_envelope(request.body, request.headers)
+        created = await self.starter.start(request.rest, envelope)
+        if created.existing and envelope.on_duplicate == "raise":
+            raise RunExists(envelope.id, created.run_id)
+        if not created.existing and envelope.at is None:
+            self.ring(created.run_id)
+        return {"run_id": created.run_id, "id": envelope.id or created.run_id, "existing": created.existing}
+
+    async def cancel(self, ask: Ask) -> dict[str, Any]:
+        """Ask a run to stop; its code may clean up. Inert for a run that ended."""
+        body = ev.CancelRequested(reason=ask.reason, key=ask.key or self.host.token())
+        return await self._tell(ask, body)
+
+    async def terminate(self, ask: Ask) -> dict[str, Any]:
+        """End a run now, without running its code again."""
+        body = ev.RunTerminated(reason=ask.reason, key=ask.key or self.host.token())
+        return await self._tell(ask, body)
+
+    async def _tell(self, ask: Ask, body: ev.EventBody) -> dict[str, Any]:
+        run = await self.world.find(ask.id)
+        try:
+            accepted = await self.world.append(Batch(run.run_id, (body,), run.seq))
+        except RunEnded as ended:
+            return {"run_id": run.run_id, "status": ended.status, "changed": False}
+        self.ring(run.run_id)
+        await self.bus.announce(f"event.{run.run_id}", msgspec.json.encode({"seq": accepted.first_seq}))
+        return {"run_id": run.run_id, "changed": not accepted.repeated}
+
+    async def resume(self, ask: Ask) -> dict[str, Any]:
+        """Let a stalled run go on: its code was put right, or the person accepts how it is."""
+        run = await self.world.find(ask.id)
+        changed = await self.world.unstall(run.run_id)
+        self.ring(run.run_id)
+        return {"run_id": run.run_id, "changed": changed}
+
+    # ---- looking
+
+    async def status(self, ask: Ask) -> dict[str, Any]:
+        """Tell how far a run is."""
+        return views.run_view(await self.world.find(ask.id))
+
+    async def result(self, ask: Ask) -> dict[str, Any]:
+        """Tell how a run ended; wait for it up to `wait_s`, else answer with its status."""
+        run = await self.world.find(ask.id)
+        async with self.bus.follow(f"event.{run.run_id}") as news:
+            deadline_s = self.host.monotonic_s() + min(ask.wait_s, WAIT_S_MAX)
+            while (run := await self.world.find(run.run_id)).ended_at is None:
+                left_s = deadline_s - self.host.monotonic_s()
+                if left_s <= 0 or not await _heard(news, left_s):
+                    return {**views.run_view(await self.world.find(run.run_id)), "waiting": True}
+        last = await self.world.more(run.run_id, run.seq - 1)
+        return {"run_id": run.run_id, **views.end_view(last[-1].body)}
+
+    async def events(self, ask: Ask) -> dict[str, Any]:
+        """Return events after a position; wait for one up to `wait_s` if there is none yet."""
+        run = await self.world.find(ask.id)
+        async with self.bus.follow(f"event.{run.run_id}") as news:
+            deadline_s = self.host.monotonic_s() + min(ask.wait_s, WAIT_S_MAX)
+            while not (found := await self.world.more(run.run_id, ask.after, max(1, min(ask.limit, 200)))):
+                left_s = deadline_s - self.host.monotonic_s()
+                if run.ended_at is not None or left_s <= 0 or not await _heard(news, left_s):
+                    break
+                run = await self.world.find(ask.id)
+        ended = bool(found) and isinstance(found[-1].body, ev.TERMINAL)
+        over = ended or (not found and run.ended_at is not None)
+        page = _bounded([views.event_view(run.run_id, e) for e in found], self.bus.body_bytes_max // 2)
+        return {"run_id": run.run_id, "events": page, "over": over and len(page) == len(found)}
+
+    async def runs(self, ask: AskRuns) -> dict[str, Any]:
+        """List runs, newest first."""
+        if ask.status not in STATUSES:
+            raise InvalidInput(f"there is no status {ask.status!r}: use one of {', '.join(sorted(STATUSES - {''}))}")
+        limit = max(1, min(ask.limit, 500))
+        query = RunQuery(ask.workflow, ask.status, ask.attribute, ask.before, limit)
+        found = await self.world.runs(query)
+        rows = [views.run_view(run) for run in found]
+        return {"runs": rows, "before": found[-1].run_id if len(found) == limit else ""}
+
+    async def value(self, ask: Ask) -> dict[str, Any]:
+        """Return a piece of a large value."""
+        run = await self.world.find(ask.id)
+        piece = await self.world.get_value(run.run_id, ask.ref, ask.offset, PIECE_BYTES)
+        return {"piece": base64.b64encode(piece).decode(), "last": len(piece) < PIECE_BYTES}
+
+    async def info(self, _ask: Ask) -> dict[str, Any]:
+        """Tell what this node is, and how many runs there are by status."""
+        return {**self.facts(), "runs": await self.world.count()}
+
+    # ---- dead letters
+
+    async def dead(self, ask: Ask) -> dict[str, Any]:
+        """List dead letters, newest first; `id` is the one to continue after."""
+        limit = max(1, min(ask.limit, 500))
+        found = await self.world.letters(ask.id, limit)
+        return {
+            "dead": [views.letter_view(one) for one in found],
+            "before": found[-1].id if len(found) == limit else "",
+        }
+
+    async def letter(self, ask: Ask) -> dict[str, Any]:
+        """Show one dead letter with its bytes."""
+        found = await self.world.letter(ask.id)
+        if found is None:
+            raise InvalidInput(f"there is no dead letter {ask.id!r}: `fencepost dead ls` lists them")
+        return views.letter_view(found, whole=True)
+
+    async def replay(self, ask: Ask) -> dict[str, Any]:
+        """Take a dead letter in once more: after a fix it becomes a run, else it is refused with the reason."""
+        found = await self.world.letter(ask.id)
+        if found is None:
+            raise InvalidInput(f"there is no dead letter {ask.id!r}: `fencepost dead ls` lists them")
+        workflow = found.letter.subject.partition(".start.")[2]
+        envelope = read_envelope(found.letter.body, found.letter.headers)
+        created = await self.starter.start(workflow, envelope, source=f"letter {found.id}")
+        await self.world.mark_replayed(found.id, created.run_id)
+        self.ring(created.run_id)
+        return {"run_id": created.run_id, "existing": created.existing}
+
+
+def _read(kind: type[Any], body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"the question does not fit: {error}") from None
+
+
+def _asked(handler: Callable[[Ask], Awaitable[Any]]) -> Callable[[Request], Awaitable[Reply]]:
+    async def answer(request: Request) -> Reply:
+        async def ask() -> Any:
+            return await handler(_read(Ask, request.body))
+
+        return await _answered(ask())
+
+    return answer
+
+
+async def _answered(work: Awaitable[Any]) -> Reply:
+    try:
+        return Reply(msgspec.json.encode(await work))
+    except (InvalidInput, Refused) as refusal:
+        return _refused(type(refusal).__name__, str(refusal))
+    except (Unavailable, UnknownEvent) as error:
+        return _refused(type(error).__name__, str(error))
+    except WorldError as error:
+        return _refused("Unavailable", str(error))
+    except Exception:
+        log.exception("a request failed")
+        return _refused("internal", "the node could not answer; its log says why")
+
+
+def _refused(code: str, message: str) -> Reply:
+    return Reply(msgspec.json.encode({"error": code, "message": message}), error=code, description=message)
+
+
+async def _heard(news: Any, wait_s: float) -> bool:
+    try:
+        async with asyncio.timeout(wait_s):
+            await anext(news)
+    except (TimeoutError, StopAsyncIteration):
+        return False
+    return True
+
+
+def _bounded(rows: list[dict[str, Any]], bytes_max: int) -> list[dict[str, Any]]:
+    """Return the first rows that fit an answer, at least one; one that is too large alone comes without its data."""
+    size = 0
+    for number, row in enumerate(rows):
+        row_bytes = len(msgspec.json.encode(row))
+        if row_bytes > bytes_max:
+            row["data"] = {"left_out_bytes": row_bytes}
+            row_bytes = 0
+        size += row_bytes
+        if size > bytes_max:
+            return rows[:number]
+    return rows

@@ -1,0 +1,273 @@
+"""A run while it is awake: its coroutine, the fence it decides under, and one append per decision.
+
+Whatever refuses an append (another decider, a stale log, a lost claim) raises `Reload`: what is in memory no longer
+fits the log, and the one remedy is to drop it and load again (L3, L4). Nothing is patched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from fencepost.world import Accepted, Batch, ClaimLost, RunEnded, StaleLog, Superseded
+from fencepost.world import events as ev
+
+from .attempts import Progress
+from .decide import Decider, Decision
+from .shadow import Shadow
+from .values import externalised, hydrated
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from fencepost.world import Claim, Opened
+
+    from .define import Workflow
+    from .messages import StepEnded
+    from .surroundings import Surroundings
+
+log = structlog.get_logger(__name__)
+
+YIELD_EVERY_S = 0.002
+SOON_S = 1.0
+
+
+class Reload(Exception):
+    """What is in memory no longer fits the log."""
+
+
+class Awake:
+    """See the module. `ended` is the actor's list of bodies that ended and are not recorded yet."""
+
+    def __init__(
+        self, workflow: Workflow[Any, Any], opened: Opened, around: Surroundings, ended: list[StepEnded]
+    ) -> None:
+        self.run_id = opened.run.run_id
+        self.over = False
+        self.wrote = False
+        self.fence = opened.fence
+        self.turn = around.turn(workflow, self.run_id, decided_seq=opened.run.decided_seq)
+        self._around = around
+        self._ended = ended
+        self._lost: list[tuple[str, str]] = []
+        self._due = opened.run.due
+        self._in_band = opened.run.in_band_count
+        self._unsettled = True  # what set due to now is settled by the first append that knows the whole log
+        self._shadow = Shadow(around.turn, workflow, self.run_id) if around.shadow else None
+        self._progress = Progress()
+        self._in_line: set[str] = set()
+        self._decider = Decider(
+            turn=self.turn,
+            progress=self._progress,
+            host=around.host,
+            incarnation=around.incarnation,
+            take_slot=lambda op: around.bodies.slots.take(self.run_id, op),
+            serves=around.serves,
+        )
+
+    # ---- feeding
+
+    async def load(self, opened: Opened) -> None:
+        """Feed the whole log, page by page, yielding now and then; then see what became of the running attempts."""
+        page = opened.events
+        while page:
+            await self._feed_all(page)
+            page = await self._around.world.more(self.run_id, page[-1].seq)
+        self._sort_claims(opened.claims)
+
+    async def catch_up(self) -> None:
+        """Feed what landed since.
+
+        Raises:
+            Reload: another decider wrote (superseded, L3).
+        """
+        while page := await self._around.world.more(self.run_id, self.turn.seq):
+            if any(event.tick is not None for event in page):
+                raise Reload
+            await self._feed_all(page)
+            self._unsettled = True
+
+    async def _feed_all(self, events: tuple[ev.Event, ...] | list[ev.Event]) -> None:
+        host = self._around.host
+        began_s = host.monotonic_s()
+        fed = [await hydrated(self._around.world, self.run_id, event) for event in events]
+        for event in fed:
+            self._feed(event)
+            if host.monotonic_s() - began_s > YIELD_EVERY_S:
+                await asyncio.sleep(0)
+                began_s = host.monotonic_s()
+        if self._shadow is not None:
+            self._shadow.follow(fed, self.turn)
+
+    def _feed(self, event: ev.Event) -> None:
+        self.turn.feed(event)
+        self._progress.take(event)
+        match event.body:
+            case ev.RunStarted():
+                self._decider.started_at = event.at
+            case ev.CancelRequested() if self._decider.cancelled_at is None:
+                self._decider.cancelled_at = event.at
+            case _:
+                pass
+        self.over = self.turn.ended is not None
+
+    def _sort_claims(self, claims: tuple[Claim, ...]) -> None:
+        """Find what nobody runs: a dead node's attempts are lost, one of ours that never began is begun."""
+        alive = {c.token for c in claims if c.alive}
+        for op, state in self._progress.open.items():
+            if not state.running or self._is_known(state.token):
+                continue
+            if state.token not in alive:
+                self._lost.append((op, state.token))
+            elif state.incarnation == self._around.incarnation:
+                self._around.bodies.slots.reclaim()
+                self._start_body(op)
+
+    def _is_known(self, token: str) -> bool:
+        return self._around.bodies.runs(token) or any(e.token == token for e in self._ended)
+
+    # ---- writing
+
+    async def write_next(self) -> bool:
+        """Write one batch, if there is something to write. False when the run rests or is over.
+
+        Raises:
+            Reload: the append was refused.
+            Diverged, Stuck: the run is to be stalled.
+        """
+        if self.over:
+            return False
+        if self._out_of_grace():
+            await self._terminate()
+            return False
+        self._let_go_unwanted()
+        lost, self._lost = self._lost, []
+        decision = self._decider.decide(list(self._ended), lost, self._in_band)
+        self._in_line |= decision.offers
+        if not decision.bodies and not self._must_move_due():
+            return False
+        await self._commit(decision)
+        self._let_go_unwanted(recorded=True)
+        return True
+
+    def _let_go_unwanted(self, *, recorded: bool = False) -> None:
+        """Forget ended bodies whose outcome is recorded; end the claims of those nobody wants."""
+        for message in [e for e in self._ended if not self._is_wanted(e)]:
+            self._ended.remove(message)
+            if not recorded:
+                self._around.bodies.let_go(self.run_id, message.token)
+
+    def _is_wanted(self, message: StepEnded) -> bool:
+        state = self._progress.open.get(message.op)
+        return state is not None and state.token == message.token
+
+    async def _commit(self, decision: Decision) -> None:
+        around = self._around
+        try:
+            bodies = [await externalised(around.world, self.run_id, body) for body in decision.bodies]
+            batch = Batch(
+                self.run_id,
+                tuple(bodies),
+                self.turn.seq,
+                self.fence,
+                around.host.token(),
+                whole_log=decision.whole_log,
+                due=decision.due,
+                offers=frozenset(decision.offers),
+            )
+            accepted = await self.append(batch)
+            self.fence, self.wrote = accepted.fence, True
+            self._due, self._in_band = decision.due, self._in_band + len(bodies)
+            self._unsettled = bool(accepted.between)
+            await self._feed_all([*accepted.between, *self._own(decision, accepted)])
+        except BaseException:
+            self._return_slots(decision)
+            raise
+        self._act(decision)
+        await around.announce(self.run_id, self.turn.seq)
+
+    def _own(self, decision: Decision, accepted: Accepted) -> list[ev.Event]:
+        tick = accepted.fence.tick
+        return [ev.Event(accepted.first_seq + i, tick, accepted.at, body) for i, body in enumerate(decision.bodies)]
+
+    async def append(self, batch: Batch) -> Accepted:
+        """Append, or raise `Reload` for whatever refuses it."""
+        try:
+            return await self._around.world.append(batch)
+        except ClaimLost as refusal:
+            self._ended[:] = [e for e in self._ended if e.op not in refusal.ops]
+            raise Reload from refusal
+        except (Superseded, StaleLog, RunEnded) as refusal:
+            log.debug("append refused", run=self.run_id, why=type(refusal).__name__)
+            raise Reload from refusal
+
+    def _return_slots(self, decision: Decision) -> None:
+        for body in decision.bodies:
+            if isinstance(body, ev.StepStarted):
+                self._around.bodies.slots.give_back()
+
+    # ---- acting on what committed
+
+    def _act(self, decision: Decision) -> None:
+        """Start what was decided and is still wanted, stop what no longer is."""
+        bodies = self._around.bodies
+        for body in decision.bodies:
+            match body:
+                case ev.StepStarted(op=op, token=token):
+                    self._in_line.discard(op)
+                    self._start_or_let_go(op, token)
+                case ev.StepCancelled(op=op) | ev.StepFailed(op=op):
+                    bodies.stop(self.run_id, op)
+                case _:
+                    continue
+        if self.over:
+            bodies.stop_run(self.run_id)
+
+    def _start_or_let_go(self, op: str, token: str) -> None:
+        if not self.over and op in self._progress.open:
+            self._start_body(op)
+        else:
+            self._around.bodies.slots.give_back()
+            self._around.bodies.let_go(self.run_id, token)
+
+    def _start_body(self, op: str) -> None:
+        step = self.turn.ops.by_path[op].step
+        assert step is not None  # progress holds steps only
+        self._around.bodies.start(self.run_id, step, self._progress.open[op])
+
+    # ---- time
+
+    def due(self) -> datetime | None:
+        """Return when the run wants to be looked at next."""
+        return self._decider.due()
+
+    def _must_move_due(self) -> bool:
+        """Whether the row that wakes this run has to be moved: an event was fed that had set it to now (L12)."""
+        due, now = self.due(), self._around.host.now()
+        if due is not None and (due - now).total_seconds() < SOON_S:
+            return False  # what happens then moves it
+        stale = self._due is not None and self._due <= now
+        earlier = due is not None and (self._due is None or due < self._due)
+        return self._unsettled or stale or earlier
+
+    def _out_of_grace(self) -> bool:
+        ends = self._decider.grace_ends
+        return ends is not None and ends <= self._around.host.now() and self.turn.terminal is None
+
+    async def _terminate(self) -> None:
+        """End a cancelled run that did not end within its grace."""
+        end = ev.RunTerminated(reason="it did not end within cancel_grace after a cancel")
+        accepted = await self.append(Batch(self.run_id, (end,), self.turn.seq))
+        self.over = True
+        self._around.bodies.stop_run(self.run_id)
+        await self._around.announce(self.run_id, accepted.first_seq)
+
+    def evict(self) -> None:
+        """Forget the coroutine; the log has everything."""
+        self.turn.evict()
+        if self._shadow is not None:
+            self._shadow.evict()
+        if self._in_line:
+            self._around.bodies.slots.forget(self.run_id)

@@ -1,0 +1,218 @@
+"""A node: the actors of one process, and how they are wired. It owns nothing that a crash could lose."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from fencepost.world import Member, World
+
+from .api import Api
+from .bodies import Bodies
+from .executor import Executor
+from .host import AsyncioHost, Host
+from .ingress import Ingress
+from .mailbox import Mailboxes
+from .messages import Passivate, RunMessage, Tick
+from .run import RunActor
+from .starting import Starter
+from .surroundings import Surroundings
+from .sweeper import Sweeper
+from .timers import Timers
+from .turn import Turn
+
+if TYPE_CHECKING:
+    from fencepost.bus import Bell, Bus, Subscription
+
+    from .app import App
+    from .executor import Lifespan
+
+log = structlog.get_logger(__name__)
+
+SWITCH_INTERVAL_S = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """How a node behaves. Durations in seconds."""
+
+    name: str = "node"
+    step_slots: int = 64
+    threads: int = 32
+    queues: frozenset[str] = frozenset({"default"})
+    max_live_runs: int = 1000
+    idle_s: float = 2.0
+    """A run with nothing to do keeps its coroutine this long."""
+    activations: int = 8
+    grace_s: float = 5.0
+    """How long running bodies may go on when the node stops."""
+    shadow: bool = False
+    """Replay every tick in a second coroutine and compare (development, tests)."""
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a node may be given instead of making it: seams for the simulator and tests."""
+
+    host: Host | None = None
+    executor: Executor | None = None
+    turn: type[Turn] = Turn
+    serve_bus: bool = True
+
+
+class Node:
+    """Runs the workflows of an app on a world and a bus. `async with Node(app, world, bus):` serves until the block ends."""
+
+    def __init__(
+        self,
+        app: App,
+        world: World,
+        bus: Bus,
+        settings: NodeSettings = NodeSettings(),
+        parts: Parts | None = None,
+    ) -> None:
+        self.app, self.world, self.bus, self.settings = app, world, bus, settings
+        self._parts = parts or Parts()
+        self._own_host = AsyncioHost() if self._parts.host is None else None
+        self.host: Host = self._parts.host or self._own_host  # type: ignore[assignment]
+        lifespan: Lifespan | None = app.lifespan
+        self.executor = self._parts.executor or Executor(threads=settings.threads, lifespan=lifespan)
+        self._mailboxes: Mailboxes[RunMessage] = Mailboxes(self.host, self._handle)
+        self.bodies = Bodies(world, self.host, self.executor, settings.step_slots, self._mailboxes.post)
+        self.timers = Timers(world, self.host, self.ring)
+        self.sweeper = Sweeper(world, self.host, lambda run_id: self._mailboxes.post(run_id, Tick(swept=True)))
+        self._actors: dict[str, RunActor] = {}
+        self._subscriptions: list[Subscription] = []
+        self._around: Surroundings | None = None
+        self.incarnation = ""
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Join the namespace and serve."""
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_S))
+        facts = await self.world.facts()
+        await self.executor.start()
+        app, settings = self.app, self.settings
+        member = Member(settings.name, app.name, app.code, frozenset(app.workflows), settings.queues)
+        self.incarnation = await self.world.join(member)
+        self._around = self._surroundings()
+        for service in (self.timers.run, self.sweeper.run, self._reap):
+            self.host.spawn(service(), service.__qualname__)
+        if self._parts.serve_bus:
+            await self._serve(facts.partitions)
+        log.debug("node serves", app=app.name, workflows=sorted(app.workflows), incarnation=self.incarnation)
+
+    async def _serve(self, partitions: int) -> None:
+        starter = Starter(self.world, self.host, self.app)
+        api = Api(self.world, self.bus, self.host, starter, self.ring, self.facts)
+        ingress = Ingress(self.world, self.bus, starter, self.ring)
+        self._subscriptions += await asyncio.gather(
+            self.bus.take(self.app.name, range(partitions), self._on_bell),
+            self.bus.starts(ingress.take),
+            self.bus.serve(api.endpoints()),
+        )
+
+    async def stop(self) -> None:
+        """Take nothing new, let bodies end for `grace_s`, and leave. What did not end is taken over at the next start."""
+        for subscription in self._subscriptions:
+            await subscription.stop()
+        self._subscriptions.clear()
+        await self._drain()
+        self.bodies.stopping = self._mailboxes.closed = True
+        await self.executor.stop(0.0)
+        if self._own_host is not None:
+            await self._own_host.cancel_all()
+        for actor in self._actors.values():
+            actor.drop()
+        self._actors.clear()
+        if self.incarnation:
+            await self.world.leave(self.incarnation)
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self.settings.grace_s):
+                while self.bodies.count or self._mailboxes.busy:
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            log.info("bodies still ran when the node stopped; they are started again at the next start")
+
+    async def __aenter__(self) -> Node:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # ---- messages
+
+    def ring(self, run_id: str) -> None:
+        """Wake a run. A bell for this node never leaves it."""
+        self._mailboxes.post(run_id, Tick())
+
+    async def _on_bell(self, bell: Bell) -> None:
+        if bell.kind == "run":
+            self.ring(bell.id)
+
+    async def _handle(self, run_id: str, messages: list[RunMessage]) -> None:
+        assert self._around is not None
+        actor = self._actors.get(run_id)
+        if actor is None:
+            actor = self._actors[run_id] = RunActor(run_id, self._around)
+        try:
+            await actor.handle(messages)
+        finally:
+            if actor.asleep:
+                self._actors.pop(run_id, None)
+
+    async def _announce(self, run_id: str, seq: int) -> None:
+        await self.bus.announce(f"event.{run_id}", msgspec.json.encode({"seq": seq}))
+
+    async def _reap(self) -> None:
+        """Put idle runs to sleep; the idlest at once when there are more than `max_live_runs`."""
+        while True:
+            await asyncio.sleep(self.settings.idle_s / 2)
+            now_s = self.host.monotonic_s()
+            idle = sorted((a for a in self._actors.values() if a.idle), key=lambda a: a.idle_since_s)
+            surplus = len(self._actors) - self.settings.max_live_runs
+            for number, actor in enumerate(idle):
+                if number < surplus or now_s - actor.idle_since_s > self.settings.idle_s:
+                    self._mailboxes.post(actor.run_id, Passivate())
+
+    def _surroundings(self) -> Surroundings:
+        queues = self.settings.queues
+        return Surroundings(
+            world=self.world,
+            host=self.host,
+            workflows=self.app.workflows,
+            incarnation=self.incarnation,
+            bodies=self.bodies,
+            serves=queues.__contains__,
+            arm=self.timers.arm,
+            announce=self._announce,
+            activations=asyncio.Semaphore(self.settings.activations),
+            repaired=self.sweeper.repaired,
+            turn=self._parts.turn,
+            shadow=self.settings.shadow,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Tell what this node is and does now."""
+        return {
+            "node": self.settings.name,
+            "app": self.app.name,
+            "workflows": sorted(self.app.workflows),
+            "queues": sorted(self.settings.queues),
+            "incarnation": self.incarnation,
+            "live_runs": len(self._actors),
+            "step_slots": self.settings.step_slots,
+            "steps_running": self.bodies.count,
+            "steps_waiting": self.bodies.slots.waiting,
+            "repairs": self.sweeper.repairs,
+            "bus_unheard_s": round(self.bus.unheard_s, 3),
+        }

@@ -1,0 +1,221 @@
+"""What a run's code has asked for so far, by path: the book the turn keeps.
+
+An operation once issued stays known, also when it is settled or nobody listens any more (a *tombstone*): the log may
+still hold events about it, and they must find it. What has to be written is *wanted − logged*: `unlogged` and
+`to_cancel`, computed at the end of a tick and not while the code runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from fencepost.world import events as ev
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Coroutine, Iterator
+    from types import CodeType, FrameType
+
+    from .define import Step
+
+Order = ev.StepCreated | ev.WaitCreated
+
+
+class Diverged(Exception):
+    """The code and the log tell different stories. Both sides are in the message."""
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One operation. `logged` is the event that created it, None until it is durable."""
+
+    path: str
+    order: Order
+    issued_at: int
+    """The position that was being fed when the code asked for it."""
+    site: str
+    step: Step[Any, Any] | None = None
+    future: asyncio.Future[Any] | None = None
+    handle: asyncio.TimerHandle | None = None
+    logged: ev.Event | None = None
+    settled: bool = False
+    abandoned: bool = False
+
+    @property
+    def listening(self) -> bool:
+        """Whether the code still waits for its result."""
+        return not (self.settled or self.abandoned)
+
+    @property
+    def tells_body(self) -> bool:
+        """Whether the body of a step is told when nobody waits for it any more."""
+        return self.step is not None and self.step.on_cancel != "abandon"
+
+    def is_due(self, now: datetime) -> bool:
+        """Tell whether a logged timer has run out."""
+        at = self.due_at
+        return at is not None and at <= now
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When a logged timer runs out: fixed once, counted from the event that created it."""
+        if self.logged is None or not isinstance(self.logged.body, ev.WaitCreated):
+            return None
+        body = self.logged.body
+        return body.until or self.logged.at + timedelta(seconds=body.delay_s)
+
+
+class Operations:
+    """All operations of one run."""
+
+    def __init__(self) -> None:
+        self.by_path: dict[str, Operation] = {}
+        self.unlogged: dict[str, Operation] = {}
+        self.to_cancel: dict[str, Operation] = {}
+        self.open: dict[str, Operation] = {}
+        self._timers: dict[int, Operation] = {}
+
+    def issue(self, operation: Operation) -> Operation:
+        """Take a new operation in."""
+        path = operation.path
+        self.by_path[path] = self.unlogged[path] = self.open[path] = operation
+        if operation.handle is not None:
+            self._timers[id(operation.handle)] = operation
+        return operation
+
+    def by_timer(self, handle: asyncio.TimerHandle) -> Operation | None:
+        """Return the operation behind a timer that somebody still listens to."""
+        return self._timers.get(id(handle))
+
+    def abandon(self, operation: Operation) -> None:
+        """Note that nobody waits for an operation any more: a step is to be told, a timer just falls silent."""
+        if not operation.listening:
+            return
+        operation.abandoned = True
+        self._close(operation)
+        if operation.logged is None:
+            self.unlogged.pop(operation.path, None)
+        elif operation.tells_body:
+            self.to_cancel[operation.path] = operation
+
+    def settle(self, path: str, what: str) -> Operation | None:
+        """Note the result of an operation. None when nobody listens or it had one: the event is inert.
+
+        Raises:
+            Diverged: the code never issued it.
+        """
+        operation = self._known(path, what)
+        if not operation.listening:
+            operation.settled = True
+            self.to_cancel.pop(path, None)
+            return None
+        operation.settled = True
+        self._close(operation)
+        return operation
+
+    def log(self, event: ev.Event) -> None:
+        """Match an order in the log with the operation the code issued.
+
+        Raises:
+            Diverged: the code issued another one there, or none.
+        """
+        order = event.body
+        assert isinstance(order, ev.StepCreated | ev.WaitCreated)
+        operation = self._known(order.op, describe(order))
+        if describe(operation.order) != describe(order):
+            raise Diverged(
+                f"at {order.op} the log has {describe(order)}, "
+                f"the code now asks for {describe(operation.order)} ({operation.site})"
+            )
+        operation.logged = operation.logged or event
+        self.unlogged.pop(order.op, None)
+        if operation.abandoned and not operation.settled and operation.tells_body:
+            self.to_cancel[order.op] = operation
+
+    def log_cancel(self, path: str) -> None:
+        """Match a cancelled step in the log with the code, which must have stopped waiting for it.
+
+        Raises:
+            Diverged: the code still waits for it, or never issued it.
+        """
+        operation = self._known(path, "a cancelled step")
+        if operation.listening:
+            raise Diverged(f"the log says that the code gave up {path}, but it waits for it ({operation.site})")
+        self.to_cancel.pop(path, None)
+
+    def check_decided(self, decided_seq: int) -> None:
+        """See to it that nothing asked for before the last decision is missing in the log.
+
+        Raises:
+            Diverged: the code asks for something its former version did not.
+        """
+        for operation in self.unlogged.values():
+            if operation.issued_at <= decided_seq:
+                raise Diverged(
+                    f"at {operation.path} the code now asks for {describe(operation.order)} "
+                    f"({operation.site}), where the log has nothing"
+                )
+
+    def waits(self) -> Iterator[Operation]:
+        """Return the timers somebody listens to and that are durable."""
+        return (o for o in self.open.values() if o.handle is not None and o.logged is not None)
+
+    def _known(self, path: str, what: str) -> Operation:
+        operation = self.by_path.get(path)
+        if operation is None:
+            raise Diverged(f"the log has {what} at {path}, where the code now asks for nothing")
+        return operation
+
+    def _close(self, operation: Operation) -> None:
+        self.open.pop(operation.path, None)
+        if operation.handle is not None:
+            self._timers.pop(id(operation.handle), None)
+
+
+def describe(order: Order) -> str:
+    """Return what identifies an operation: its kind and name, nothing else (arguments may change)."""
+    return f"step {order.name!r}" if isinstance(order, ev.StepCreated) else "a timer"
+
+
+# ---- where in the user's code
+
+_OURS = ("fencepost.", "asyncio.", "contextlib", "structlog", "concurrent.")
+
+
+def call_site() -> str:
+    """Return `file:line` of the nearest frame of the user's code, empty when there is none."""
+    return line_of(sys._getframe(1))
+
+
+def line_of(frame: FrameType | None) -> str:
+    """Return `file:line` of the nearest frame of the user's code at or below one, empty when there is none."""
+    while frame is not None:
+        if _is_users(frame):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def awaiting_line(coro: Coroutine[Any, Any, Any] | None) -> str:
+    """Return `file:line` of the deepest await in the user's code, as `code (await)`."""
+    line = ""
+    awaited: Any = coro
+    while awaited is not None:
+        awaited = getattr(awaited, "inner", awaited)
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None and _is_users(frame):
+            line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return line
+
+
+def _is_users(frame: FrameType) -> bool:
+    name = str(frame.f_globals.get("__name__", ""))
+    return not name.startswith(_OURS) and name not in {"asyncio", "fencepost"} and _is_code(frame.f_code)
+
+
+def _is_code(code: CodeType) -> bool:
+    return not code.co_filename.startswith("<frozen")

@@ -1,0 +1,87 @@
+"""From how a body ended to what the log says about it. Pure, but for the jitter of a retry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fencepost.world import events as ev
+
+from . import failures, retry
+from .errors import StepLost, StepTimeout
+from .executor import Cancelled, Failed, Lost, Succeeded, TimedOut
+from .values import inline
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from .attempts import Attempts
+    from .define import Step
+    from .messages import StepEnded
+
+
+def outcome_of(ended: StepEnded, step: Step[Any, Any], state: Attempts, rng: Random) -> ev.Outcome | None:
+    """Return the event that records how an attempt ended; None when its body was only told to stop.
+
+    A body that still runs after its timeout gets a verdict without token: its claim drains until it has ended.
+    """
+    match ended.done:
+        case Succeeded(result=result):
+            value = inline(result)
+            return ev.StepCompleted(op=ended.op, attempt=ended.attempt, token=ended.token, result=value)
+        case Failed(error=error, exception=exception):
+            return _failed(ended, step, error, exception, ended.token, rng)
+        case TimedOut(still_running=still_running):
+            late = StepTimeout(
+                f"step {step.name!r} took longer than its timeout of {step.timeout_s:g} s",
+                step=step.name,
+                attempts=ended.attempt,
+            )
+            token = "" if still_running else ended.token
+            return _failed(ended, step, failures.describe(late), late, token, rng, code="timeout")
+        case Lost(reason=reason):
+            return lost(step, state, reason, ended.token)
+        case Cancelled():
+            return None
+
+
+def _failed(
+    ended: StepEnded,
+    step: Step[Any, Any],
+    error: ev.ErrorData,
+    exception: BaseException,
+    token: str,
+    rng: Random,
+    code: str = "user_error",
+) -> ev.StepRetrying | ev.StepFailed:
+    delay_s = retry.next_step(step.retry, ended.attempt, exception, rng)
+    if delay_s is None:
+        return ev.StepFailed(op=ended.op, attempt=ended.attempt, code=code, error=error, token=token, drains=not token)
+    return ev.StepRetrying(op=ended.op, attempt=ended.attempt, delay_s=delay_s, token=token, error=error)
+
+
+def lost(step: Step[Any, Any], state: Attempts, reason: str, token: str = "") -> ev.StepRetrying | ev.StepFailed:
+    """Return the verdict on an attempt whose node or process died: once more, or `node_lost` after `MAX_LOST`.
+
+    A loss is no failure: the attempt is repeated under its own number (L14).
+    """
+    times = state.lost + 1
+    if times > retry.MAX_LOST:
+        error = StepLost(
+            f"step {step.name!r} was lost {state.lost} times in a row ({reason}): it seems to kill its node",
+            step=step.name,
+            attempts=state.attempt,
+        )
+        described = failures.describe(error)
+        return ev.StepFailed(op=state.op, attempt=state.attempt, code="node_lost", error=described, token=token)
+    return ev.StepRetrying(op=state.op, attempt=state.attempt, delay_s=retry.loss_delay(times), token=token, lost=times)
+
+
+def too_slow(step: Step[Any, Any], state: Attempts) -> ev.StepFailed:
+    """Return the verdict on a step that took longer than its `total_timeout`; a running body drains."""
+    error = StepTimeout(
+        f"step {step.name!r} took longer than its total_timeout of {step.total_timeout_s:g} s",
+        step=step.name,
+        attempts=state.attempt,
+    )
+    described = failures.describe(error)
+    return ev.StepFailed(op=state.op, attempt=state.attempt, code="timeout", error=described, drains=state.running)

@@ -1,0 +1,211 @@
+"""The run actor: one run, one message batch at a time, kept with its coroutine alive until it goes to sleep.
+
+    on tick:  events after my cursor → for each: feed one, run to quiet → new orders + results + timers that are due
+              → one append → feed what committed → start bodies → again, until there is nothing to write
+
+Refusals, divergence and a world that does not answer each have one arm in `_move`. Bodies that ended stay in memory
+until their outcome is recorded or refused, whatever is reloaded meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any, assert_never
+
+import structlog
+
+from fencepost.world import Batch, Refused, RunEnded, RunNotFound, Superseded, Unavailable, UnknownEvent
+from fencepost.world import events as ev
+
+from .awake import Awake, Reload
+from .messages import Passivate, RunMessage, SlotReserved, StepEnded, Tick
+from .operations import Diverged
+from .turn import Stuck
+
+if TYPE_CHECKING:
+    from fencepost.world import Fence, Opened
+
+    from .define import Workflow
+    from .surroundings import Surroundings
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+
+
+class RunActor:
+    """See the module. `handle` gets all waiting messages and is never called twice at once."""
+
+    def __init__(self, run_id: str, around: Surroundings) -> None:
+        self.run_id = run_id
+        self.idle_since_s = 0.0
+        self._around = around
+        self._awake: Awake | None = None
+        self._ended: list[StepEnded] = []
+        self._fence: Fence | None = None
+
+    @property
+    def asleep(self) -> bool:
+        """Whether it keeps nothing in memory that a new actor would not find in the log."""
+        return self._awake is None and not self._ended
+
+    @property
+    def idle(self) -> bool:
+        """Whether it keeps a coroutine although nothing of it runs here."""
+        return self._awake is not None and not self._ended and not self._around.bodies.runs_any(self.run_id)
+
+    async def handle(self, messages: list[RunMessage]) -> None:
+        """Take all waiting messages, then move the run as far as it goes."""
+        look, sleep, swept = self._sort(messages)
+        if sleep and not look:
+            if self.idle:
+                self.drop()
+            return
+        wrote = await self._move(look=look)
+        if swept and wrote:
+            self._around.repaired()
+        self.idle_since_s = self._around.host.monotonic_s()
+
+    def _sort(self, messages: list[RunMessage]) -> tuple[bool, bool, bool]:
+        """Return whether to look at the log, whether to sleep, and whether only the sweeper asked."""
+        ticks = [m for m in messages if isinstance(m, Tick)]
+        sleep = True
+        for message in messages:
+            match message:
+                case StepEnded():
+                    self._ended.append(message)
+                    sleep = False
+                case Tick() | SlotReserved():
+                    sleep = False
+                case Passivate():
+                    pass
+                case _:
+                    assert_never(message)
+        return bool(ticks), sleep, len(ticks) == len(messages) and all(t.swept for t in ticks)
+
+    async def _move(self, *, look: bool) -> bool:
+        """Move the run until it rests; return whether something was written."""
+        for delay_s in chain(RETRY_S, repeat(RETRY_S[-1])):
+            try:
+                return await self._once(look=look)
+            except Reload:
+                self.drop()
+            except (Diverged, Stuck) as why:
+                if await self._stall(str(why)):
+                    return True
+            except Unavailable as why:
+                log.warning("the world does not answer; trying again", run=self.run_id, why=str(why))
+                self.drop()
+            except RunNotFound:
+                return False
+            except UnknownEvent as why:
+                await self._stall(str(why))
+                return False
+            look = True
+            await asyncio.sleep(delay_s)
+        raise AssertionError  # unreachable: the delays never end
+
+    async def _once(self, *, look: bool) -> bool:
+        if self._awake is None:
+            async with self._around.activations:
+                self._awake = await self._wake_up()
+        elif look:
+            await self._awake.catch_up()
+        if self._awake is None:
+            return False
+        while await self._awake.write_next():
+            pass
+        return self._rest(self._awake)
+
+    def _rest(self, awake: Awake) -> bool:
+        wrote, awake.wrote = awake.wrote, False
+        if awake.over:
+            self._let_bodies_go()
+            self.drop()
+        elif (due := awake.due()) is not None:
+            self._around.arm(self.run_id, due)
+        return wrote
+
+    # ---- waking up
+
+    async def _wake_up(self) -> Awake | None:
+        """Load the log and feed it. None when there is nothing to decide here."""
+        opened = await self._around.world.open(self.run_id)
+        self._fence = opened.fence
+        if opened.run.ended_at is not None:
+            self._let_bodies_go()
+            return None
+        if await self._ended_without_code(opened):
+            return None
+        workflow = self._around.workflows.get(opened.run.workflow)
+        if workflow is None or opened.run.stalled:
+            await self._leave_waiting(opened, workflow)
+            return None
+        awake = self._awake = Awake(workflow, opened, self._around, self._ended)
+        await awake.load(opened)
+        return awake
+
+    async def _ended_without_code(self, opened: Opened) -> bool:
+        """End a run that was cancelled before it began, or while it cannot run code. True when it was."""
+        began, run = opened.run.status != "pending", opened.run
+        if began and not run.stalled:
+            return False
+        cancel = next((e.body for e in opened.events if isinstance(e.body, ev.CancelRequested)), None)
+        if cancel is None:
+            return False
+        if began:
+            reason = f"cancelled while stalled: {cancel.reason}".rstrip(": ")
+            batch = Batch(self.run_id, (ev.RunTerminated(reason=reason),), run.seq)
+        else:
+            end = ev.RunCancelled(reason=cancel.reason)
+            batch = Batch(self.run_id, (end,), run.seq, opened.fence, self._around.host.token())
+        accepted = await self._append(batch)
+        await self._around.announce(self.run_id, accepted)
+        return True
+
+    async def _leave_waiting(self, opened: Opened, workflow: Workflow[Any, Any] | None) -> None:
+        """Leave a run alone that nobody here can move; a person or another node can (`World.join` wakes it)."""
+        run = opened.run
+        if run.stalled:
+            return
+        if run.status != "pending" and workflow is None:
+            await self._stall(f"no node knows workflow {run.workflow!r} any more: start one whose code has it")
+        elif run.due is not None:
+            log.warning("run waits for a node that knows its workflow", run=self.run_id, workflow=run.workflow)
+            await self._append(Batch(self.run_id, (), run.seq, opened.fence, self._around.host.token()))
+
+    async def _append(self, batch: Batch) -> int:
+        try:
+            return (await self._around.world.append(batch)).first_seq
+        except Refused as refusal:
+            raise Reload from refusal
+
+    # ---- leaving
+
+    async def _stall(self, why: str) -> bool:
+        """Mark the run as stalled. False when another decider was faster: look again."""
+        fence = self._awake.fence if self._awake is not None else self._fence
+        self.drop()
+        try:
+            await self._around.world.stall(self.run_id, fence, why)
+        except Superseded:
+            return False
+        except RunEnded:
+            return True
+        log.warning("run stalled", run=self.run_id, why=why)
+        await self._around.announce(self.run_id, 0)
+        return True
+
+    def _let_bodies_go(self) -> None:
+        """The run is over: nobody wants what its bodies still return."""
+        for message in self._ended:
+            self._around.bodies.let_go(self.run_id, message.token)
+        self._ended.clear()
+        self._around.bodies.stop_run(self.run_id)
+
+    def drop(self) -> None:
+        """Forget the coroutine; the log has everything."""
+        if self._awake is not None:
+            self._awake.evict()
+        self._awake = None

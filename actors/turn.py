@@ -1,0 +1,327 @@
+"""The turn: a run's code, replayed. Pure: events go in, orders come out; no I/O, no clock, no task of the host.
+
+Events are fed one at a time, in log order, and the run's own loop is run until it is quiet before the next one (L6),
+so that a race is decided by positions alone: the same live, after a crash, and in a test. Nothing is fed that has no
+position yet (L8). What is to be written is *wanted − logged*, computed when asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, assert_never
+
+from fencepost.world import events as ev
+
+from . import codec, failures
+from .entropy import Entropy
+from .errors import FencepostError, InvalidInput, NondeterminismError
+from .loop import NeverQuiet, WorkflowLoop, entered
+from .operations import Diverged, Operation, Operations, awaiting_line, call_site
+from .paths import owner_of
+from .stand_ins import draw_owner, standing_in
+from .values import inline
+from .watch import TurnTooLong, in_turn
+
+if TYPE_CHECKING:
+    from .define import Step, Workflow
+    from .paths import PathTask
+
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+class Evicted(BaseException):
+    """The run is being put to sleep and will be replayed: let this exception pass, do not handle it."""
+
+    def __init__(self) -> None:
+        super().__init__("the run is put to sleep and will go on elsewhere; do not catch BaseException around awaits")
+
+
+class Stuck(Exception):
+    """The run cannot go on until a person acts; the message says why, in one sentence with the line."""
+
+
+class Turn:
+    """One run's code and how far it was fed. After any exception out of `feed` it is of no use any more."""
+
+    def __init__(
+        self, workflow: Workflow[Any, Any], run_id: str, *, decided_seq: int = 0, shadow: bool = False
+    ) -> None:
+        self.workflow = workflow
+        self.run_id = run_id
+        self.seq = 0
+        self.ops = Operations()
+        self.loop = WorkflowLoop(self)
+        self.entropy = Entropy("")
+        self.started = False
+        self.cancel: ev.CancelRequested | None = None
+        self.terminal: ev.RunCompleted | ev.RunFailed | ev.RunCancelled | None = None
+        self.ended: ev.EventBody | None = None
+        self._decided_seq = decided_seq
+        self._shadow = shadow
+        self._root: PathTask | None = None
+        self._offence: NondeterminismError | None = None
+        self._evicting = False
+
+    # ---- events in
+
+    def feed(self, event: ev.Event) -> None:
+        """Feed the next event and run the code until it is quiet.
+
+        Raises:
+            Diverged: the log and the code tell different stories.
+            Stuck: the code did what a replay cannot repeat, waits for nothing, or never gets quiet.
+        """
+        assert event.seq == self.seq + 1, f"event {event.seq} fed after {self.seq}"
+        self.seq = event.seq
+        if self.ended is not None:
+            raise Diverged(f"the log goes on after its end, at {event.seq}")
+        if ev.resumes_code(event.body):
+            self.loop.now_s = event.at.timestamp()
+        self._take(event)
+        self._run()
+
+    def _take(self, event: ev.Event) -> None:
+        match event.body:
+            case ev.RunCreated() as body:
+                self._begin(body)
+            case ev.RunStarted():
+                self.started = True
+            case ev.StepCreated() | ev.WaitCreated():
+                self.ops.log(event)
+            case ev.StepCancelled(op=op):
+                self.ops.log_cancel(op)
+            case ev.StepCompleted() | ev.StepFailed() | ev.WaitCompleted() as body:
+                self._settle(body)
+            case ev.StepStarted() | ev.StepRetrying():
+                pass
+            case ev.CancelRequested() as body:
+                self._cancel(body)
+            case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunTerminated() as body:
+                self.ended = body
+            case _ as never:
+                assert_never(never)
+
+    def _begin(self, body: ev.RunCreated) -> None:
+        self.entropy = Entropy(body.seed)
+        try:
+            data = bytes(body.input.json)
+            if not body.app:  # taken in by a node that did not know the workflow and could not check its input
+                data = self.workflow.params.from_input(data)
+            args, kwargs = self.workflow.params.decode(data)
+        except FencepostError as error:
+            self.terminal = ev.RunFailed(code="user_error", error=failures.describe(InvalidInput(str(error))))
+            return
+        with entered(self.loop), standing_in():
+            self._root = self.loop.start_root(self._body(args, kwargs))
+
+    async def _body(self, args: Any, kwargs: Any) -> Any:
+        try:
+            return await self.workflow.fn(*args, **kwargs)
+        finally:
+            await self.loop.shutdown_asyncgens()
+
+    def _settle(self, body: ev.StepCompleted | ev.StepFailed | ev.WaitCompleted) -> None:
+        operation = self.ops.settle(body.op, ev.kind_of(body))
+        if operation is None:
+            return
+        if operation.handle is not None:
+            self.loop.make_ready(operation.handle)
+        elif operation.future is not None and not operation.future.done():
+            with entered(self.loop):
+                self._resolve(operation, body)
+
+    def _resolve(self, operation: Operation, body: ev.EventBody) -> None:
+        assert operation.future is not None
+        match body:
+            case ev.StepCompleted(result=result):
+                assert operation.step is not None
+                operation.future.set_result(self._decoded(operation.step, result))
+            case ev.StepFailed(error=error, attempt=attempt):
+                name = operation.step.name if operation.step else ""
+                operation.future.set_exception(failures.rebuild(error, step=name, attempts=attempt))
+            case _:
+                operation.future.set_result(None)
+
+    def _decoded(self, step: Step[Any, Any], result: ev.Value) -> Any:
+        try:
+            return step.returns.decode(bytes(result.json))
+        except FencepostError as error:
+            raise Stuck(f"the recorded result of step {step.name!r} no longer fits its type: {error}") from error
+
+    def _cancel(self, body: ev.CancelRequested) -> None:
+        if self.cancel is not None:
+            return  # later ones are inert: a second cancel would kill the cleanup
+        self.cancel = body
+        if self._root is not None and not self._root.done():
+            with entered(self.loop):
+                self._root.cancel(body.reason or None)
+
+    # ---- running the code
+
+    @property
+    def muted(self) -> bool:
+        """Whether what the code prints was printed before: it is replaying, or it is a shadow."""
+        return self._shadow or self._evicting or self.seq <= self._decided_seq
+
+    def _run(self) -> None:
+        if self._root is None or self.terminal is not None:
+            return
+        watch = in_turn(self.run_id)
+        try:
+            with entered(self.loop), standing_in(), watch:
+                self.loop.run_until_quiet()
+        except TurnTooLong:
+            pass
+        except NeverQuiet:
+            raise Stuck(
+                f"the code never gets quiet: it loops without waiting for anything durable ({self.line()}); "
+                "use sleep() with a duration in the loop"
+            ) from None
+        if self._root.done() and not self._root.cancelled():
+            self._root.exception()  # looked at: asyncio is not to complain that nobody did
+        if watch.too_long:
+            raise Stuck(f"the code blocked its node for seconds ({watch.too_long}): put long work into a @step")
+        if self._offence is not None:
+            raise Stuck(f"{self._offence} ({self.line() or self.workflow.name})")
+        if self._root.done():
+            self.terminal = self._terminal(self._root)
+        elif not self.ops.open:
+            raise Stuck(f"the code waits for nothing: no step, timer or message can wake it ({self.line()})")
+
+    def _terminal(self, root: PathTask) -> ev.RunCompleted | ev.RunFailed | ev.RunCancelled:
+        if root.cancelled():
+            reason = self.cancel.reason if self.cancel else "the code cancelled itself"
+            return ev.RunCancelled(reason=reason)
+        error = root.exception()
+        if error is None:
+            try:
+                return ev.RunCompleted(result=inline(self.workflow.returns.encode(root.result())))
+            except FencepostError as unfit:
+                error = unfit
+        if _is_nondeterminism(error):
+            raise Stuck(f"{error} ({self.line() or self.workflow.name})")
+        return ev.RunFailed(code="user_error", error=failures.describe(error))
+
+    def line(self) -> str:
+        """Return where the code stands: `file:line` of its deepest await."""
+        tasks = self.loop.live_tasks()
+        return awaiting_line(tasks[0].get_coro()) if tasks else ""  # type: ignore[arg-type]
+
+    # ---- orders out
+
+    def orders(self) -> list[ev.EventBody]:
+        """Return what the code wants and the log does not have, in the order it was asked for.
+
+        Raises:
+            Diverged: something was asked for before the last decision and is not in the log.
+        """
+        self.ops.check_decided(self._decided_seq)
+        wanted: list[ev.EventBody] = [] if self.started else [self._run_started()]
+        wanted += [ev.StepCancelled(op=path) for path in self.ops.to_cancel]
+        if self.terminal is not None:
+            return [*wanted, self.terminal]
+        return [*wanted, *(o.order for o in self.ops.unlogged.values())]
+
+    def _run_started(self) -> ev.RunStarted:
+        return ev.RunStarted(code=self.workflow.code, python=PYTHON)
+
+    # ---- what the code may ask for (Scribe, and `author`)
+
+    def draw(self) -> tuple[str, int]:
+        """Name the next draw of randomness."""
+        return draw_owner(self.loop)
+
+    def now(self) -> datetime:
+        """Return the `at` of the event being fed."""
+        return datetime.fromtimestamp(self.loop.now_s, tz=UTC)
+
+    def timer(self, handle: asyncio.TimerHandle, delay_s: float) -> None:
+        """Record a timer of the code: see `loop.Scribe`."""
+        path = self._next_path()
+        self._issue(Operation(path, ev.WaitCreated(op=path, delay_s=delay_s), self.seq, call_site(), handle=handle))
+
+    def timer_until(self, until: datetime) -> asyncio.Future[Any]:
+        """Record a timer that ends at an instant, and return the future it resolves."""
+        path, future = self._next_path(), self.loop.create_future()
+        handle = asyncio.TimerHandle(until.timestamp(), _resolve_none, (future,), self.loop)
+        order = ev.WaitCreated(op=path, until=until)
+        self._issue(Operation(path, order, self.seq, call_site(), handle=handle))
+        future.add_done_callback(lambda f: handle.cancel() if f.cancelled() else None)
+        return future
+
+    def timer_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Record that nobody listens to a timer any more."""
+        operation = self.ops.by_timer(handle)
+        if operation is not None and not self._evicting:
+            self.ops.abandon(operation)
+
+    def offence(self, error: NondeterminismError) -> NondeterminismError:
+        """Remember the first thing the code did that a replay cannot repeat."""
+        self._offence = self._offence or error
+        return error
+
+    async def call(self, step: Step[Any, Any], args: Any, kwargs: Any) -> Any:
+        """Ask for a step and wait for its outcome."""
+        path = self._next_path()
+        data = step.params.encode(args, kwargs)
+        order = ev.StepCreated(op=path, name=step.name, args=inline(data), queue=step.queue, digest=codec.digest(data))
+        future = self.loop.create_future()
+        operation = self._issue(Operation(path, order, self.seq, call_site(), step=step, future=future))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            await self._give_up(operation)
+            raise
+
+    async def _give_up(self, operation: Operation) -> None:
+        assert operation.step is not None
+        if operation.step.on_cancel == "wait" and operation.listening:
+            operation.future = self.loop.create_future()
+            await asyncio.wait([operation.future])
+            operation.future.cancelled() or operation.future.exception()  # seen: nobody is to be told
+            return
+        self.ops.abandon(operation)
+
+    def _next_path(self) -> str:
+        if self._evicting:
+            raise Evicted
+        return owner_of(self.loop).next_path()
+
+    def _issue(self, operation: Operation) -> Operation:
+        return self.ops.issue(operation)
+
+    # ---- going to sleep
+
+    def evict(self) -> None:
+        """Throw `Evicted` into every task, on its own loop and context, muted, and forget them.
+
+        Dropping the coroutines instead would run their `finally` blocks whenever the collector comes by, without
+        a loop and in another context.
+        """
+        self._evicting = self.loop.evicting = True
+        with entered(self.loop), standing_in():
+            for task in self.loop.live_tasks():
+                task.forget()
+                task.home.run(_throw_out, task.get_coro())
+
+
+def _throw_out(coro: Any) -> None:
+    for _ in range(10):  # code that catches it and awaits again gets it again, but not for ever
+        try:
+            coro.throw(Evicted())
+        except BaseException:
+            return
+
+
+def _resolve_none(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _is_nondeterminism(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_is_nondeterminism(inner) for inner in error.exceptions)
+    return isinstance(error, NondeterminismError)

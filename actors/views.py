@@ -1,0 +1,85 @@
+"""What a client is shown: runs, events, ends and dead letters as plain JSON. The secret seed never leaves."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fencepost.world import events as ev
+
+if TYPE_CHECKING:
+    from fencepost.world import Letter, Run
+
+_SECRET = {"seed"}
+
+
+def run_view(run: Run) -> dict[str, Any]:
+    """Return a run as a list shows it."""
+    return {
+        "run_id": run.run_id,
+        "id": run.chain_id or run.run_id,
+        "workflow": run.workflow,
+        "app": run.app,
+        "status": "stalled" if run.stalled else run.status,
+        "stalled": run.stalled,
+        "events": run.seq,
+        "created_at": run.created_at,
+        "last_at": run.last_at,
+        "ended_at": run.ended_at,
+        "due": run.due,
+        "attributes": run.attributes,
+    }
+
+
+def event_view(run_id: str, event: ev.Event) -> dict[str, Any]:
+    """Return an event as JSON: its id, position, tick, instant, type, operation and the rest as `data`."""
+    data = msgspec.to_builtins(event.body)
+    kind, op = data.pop("type"), data.pop("op", "")
+    return {
+        "id": f"{run_id}:{event.seq}",
+        "seq": event.seq,
+        "tick": event.tick,
+        "at": event.at,
+        "type": kind,
+        "op": op,
+        "data": {name: value for name, value in data.items() if name not in _SECRET},
+    }
+
+
+def end_view(end: ev.EventBody) -> dict[str, Any]:
+    """Return how a run ended, with its result in place, by reference, or its error."""
+    match end:
+        case ev.RunCompleted(result=result) if result.ref:
+            return {"status": "completed", "ref": result.ref, "size_bytes": result.size_bytes}
+        case ev.RunCompleted(result=result):
+            return {"status": "completed", "result": result.json}
+        case ev.RunFailed(code=code, error=error):
+            return {"status": "failed", "code": code, "error": error}
+        case ev.RunCancelled(reason=reason):
+            return {"status": "cancelled", "reason": reason}
+        case ev.RunTerminated(reason=reason):
+            return {"status": "terminated", "reason": reason}
+        case _:
+            raise TypeError(f"{ev.kind_of(end)} does not end a run")
+
+
+def letter_view(letter: Letter, *, whole: bool = False) -> dict[str, Any]:
+    """Return a dead letter; with `whole` its headers and original bytes (base64, and as text when it is some)."""
+    inner = letter.letter
+    view = {
+        "id": letter.id,
+        "at": letter.at,
+        "kind": inner.kind,
+        "subject": inner.subject,
+        "code": inner.code,
+        "reason": inner.reason,
+        "body_bytes": len(inner.body),
+        "replayed_as": letter.replayed_as,
+    }
+    if whole:
+        view["headers"] = inner.headers
+        view["body"] = base64.b64encode(inner.body).decode()
+        view["text"] = inner.body.decode(errors="replace")
+    return view

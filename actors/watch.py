@@ -1,0 +1,157 @@
+"""Guards around a turn: what touches the outside is refused, what takes too long is reported and then stopped.
+
+An audit hook (PEP 578) sees real I/O better than looking at source does. It is installed once, costs one set look-up
+an event, and acts only in a thread that runs a workflow loop. A watchdog thread reports the stack of a turn that takes
+longer than `TURN_REPORT_S` and throws `TurnTooLong` into one longer than `TURN_MAX_S`: `while True: pass` in one
+workflow must not take the node's other runs with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import time
+import traceback
+from asyncio import events
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from .errors import NondeterminismError
+from .loop import WorkflowLoop
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+log = structlog.get_logger(__name__)
+
+TURN_REPORT_S = 1.0
+TURN_MAX_S = 10.0
+WATCH_EVERY_S = 0.5
+
+_OUTSIDE = {
+    "open": "opened a file",
+    "os.exec": "started a program",
+    "os.fork": "forked the process",
+    "os.mkdir": "made a folder",
+    "os.posix_spawn": "started a program",
+    "os.remove": "removed a file",
+    "os.rename": "renamed a file",
+    "os.system": "started a program",
+    "socket.bind": "used a socket",
+    "socket.connect": "used a socket",
+    "socket.getaddrinfo": "looked up a host",
+    "socket.sendto": "used a socket",
+    "sqlite3.connect": "opened a database",
+    "subprocess.Popen": "started a program",
+}
+_READING_CODE = ("importlib", "linecache", "tokenize", "zipimport", "logging", "structlog", "traceback")
+
+
+class TurnTooLong(BaseException):
+    """Thrown into workflow code that blocks its node: let it pass."""
+
+
+def _refuse_outside(event: str, _args: tuple[Any, ...]) -> None:
+    if event not in _OUTSIDE:
+        return
+    loop = events._get_running_loop()
+    if not isinstance(loop, WorkflowLoop) or _reads_code(sys._getframe(1)):
+        return
+    raise loop.scribe.offence(NondeterminismError(f"workflow code {_OUTSIDE[event]}: put it into a @step"))
+
+
+def _reads_code(frame: FrameType | None) -> bool:
+    """Tell whether Python itself reads source or bytecode: an import or a traceback in workflow code is fine."""
+    for _ in range(30):
+        if frame is None:
+            return False
+        if str(frame.f_globals.get("__name__", "")).startswith(_READING_CODE):
+            return True
+        frame = frame.f_back
+    return False
+
+
+class in_turn:
+    """Tell the watchdog that this thread runs a turn. `too_long` is where it was stopped, if it was."""
+
+    __slots__ = ("began_s", "reported", "run_id", "thread", "too_long")
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self.too_long = ""
+        self.reported = False
+        _watchdog.start()  # here and not when entered: inside a turn no thread may be started
+
+    def __enter__(self) -> in_turn:
+        self.thread = threading.get_ident()
+        self.began_s = _monotonic()
+        _watchdog.watch(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _watchdog.release(self)
+
+
+_monotonic = time.monotonic  # the original: inside a turn the module's name stands for the run's clock
+
+
+class _Watchdog:
+    """One thread for all turns of the process, started with the first one."""
+
+    def __init__(self) -> None:
+        self._turns: dict[int, in_turn] = {}
+        self._lock = threading.Lock()
+        self._started = False
+
+    def watch(self, turn: in_turn) -> None:
+        self._turns[turn.thread] = turn
+
+    def release(self, turn: in_turn) -> None:
+        with self._lock:
+            self._turns.pop(turn.thread, None)
+            if turn.too_long:  # what was thrown and has not arrived yet must not hit whoever runs next
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(turn.thread), None)
+
+    def start(self) -> None:
+        if self._started:
+            return
+        with self._lock:
+            if not self._started:
+                self._started = True
+                sys.addaudithook(_refuse_outside)
+                threading.Thread(target=self._run, name="fencepost-watchdog", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(WATCH_EVERY_S)
+            for turn in list(self._turns.values()):
+                self._look(turn)
+
+    def _look(self, turn: in_turn) -> None:
+        took_s = _monotonic() - turn.began_s
+        if took_s < TURN_REPORT_S:
+            return
+        frame = sys._current_frames().get(turn.thread)
+        if not turn.reported:
+            turn.reported = True
+            stack = "".join(traceback.format_stack(frame)[-6:])
+            log.warning("a turn blocks its node", run=turn.run_id, took_s=round(took_s, 1), stack=stack)
+        if took_s >= TURN_MAX_S:
+            self._stop(turn, frame)
+
+    def _stop(self, turn: in_turn, frame: FrameType | None) -> None:
+        with self._lock:
+            if self._turns.get(turn.thread) is turn:
+                turn.too_long = _user_line(frame) or "?"
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(turn.thread), ctypes.py_object(TurnTooLong))
+
+
+def _user_line(frame: FrameType | None) -> str:
+    from .operations import line_of
+
+    return line_of(frame)
+
+
+_watchdog = _Watchdog()

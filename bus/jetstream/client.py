@@ -1,0 +1,190 @@
+"""nats-py's client, and the few places where we must know its inside."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from nats import errors as nats_errors
+from nats.aio.client import Client as NatsClient
+from nats.aio.msg import Msg
+
+from ..errors import BusUnusable, Unreachable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from nats.aio.subscription import Subscription
+
+__all__ = ["Client", "ConnectOptions", "connected_client"]
+
+CONNECT_S: Final = 2
+CONNECT_TOTAL_S: Final = 10.0
+PING_S: Final = 2
+PINGS_MAX: Final = 2
+RETRY_S: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOptions:
+    """Where and as whom."""
+
+    servers: Sequence[str]
+    name: str = "fencepost"
+    credentials: Path | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+    inbox_prefix: str = "_INBOX"
+
+    @property
+    def shown(self) -> str:
+        """The servers without passwords, for people."""
+        return ", ".join(_shown(server) for server in self.servers)
+
+
+def _shown(server: str) -> str:
+    head, at, tail = server.rpartition("@")
+    scheme = head.partition("://")[0] + "://" if "://" in head else ""
+    return scheme + tail if at else server
+
+
+OnMessage = Callable[[Msg], Awaitable[None]]
+
+
+class Client(NatsClient):
+    """A client that survives what strangers may send."""
+
+    def _build_message(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
+    ) -> Msg:
+        # The original decodes strictly: one subject that is not UTF-8 would end its reader, and come again.
+        return Msg(
+            subject=subject.decode(errors="backslashreplace"),
+            reply=reply.decode(errors="backslashreplace"),
+            data=data,
+            headers=headers,
+            _client=self,
+            _sid=sid,
+        )
+
+    def forget_unsent(self) -> None:
+        """Drop what was not written when the connection was lost.
+
+        The original sends it after the reconnect. An acknowledgement from before could then hit another message
+        that got the same number in a store made anew, and that message would be lost.
+        """
+        self._pending.clear()
+        self._pending_data_size = 0
+
+    async def subscribed(self, subject: str, queue: str, on_message: OnMessage) -> Subscription:
+        """Subscribe; typed, which the original is only in part."""
+        return await self.subscribe(  # pyright: ignore[reportUnknownMemberType]  # a bare Future among parameters
+            subject, queue=queue, cb=on_message
+        )
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it reconnects but has not begun to: it waits for the old socket to close."""
+        return self.is_reconnecting and getattr(self, "_reconnection_task_future", None) is None
+
+    def abort(self) -> None:
+        """Cut the socket without waiting for what is in it."""
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
+
+Callback = Callable[[], Awaitable[None]]
+
+
+async def connected_client(
+    options: ConnectOptions,
+    on_error: Callable[[Exception], Awaitable[None]],
+    on_lost: Callback,
+    on_back: Callback,
+    on_end: Callback,
+) -> Client:
+    """Return a client that is connected and will reconnect forever.
+
+    Raises:
+        BusUnusable: address or credentials are wrong, or what answers is no NATS server.
+        Unreachable: no server there.
+    """
+    _check(options)
+    client = Client()
+    seen: list[Exception] = []
+    settled = False
+
+    async def error_cb(error: Exception) -> None:
+        seen.append(error)
+        del seen[:-8]
+        if settled:
+            await on_error(error)
+
+    async def closed_cb() -> None:
+        if settled:
+            await on_end()
+
+    try:
+        async with asyncio.timeout(CONNECT_TOTAL_S):
+            await client.connect(
+                list(options.servers),
+                name=options.name,
+                error_cb=error_cb,
+                disconnected_cb=on_lost,
+                reconnected_cb=on_back,
+                closed_cb=closed_cb,
+                allow_reconnect=False,  # the first attempt is to fail soon
+                max_reconnect_attempts=1,
+                connect_timeout=CONNECT_S,
+                reconnect_time_wait=RETRY_S,  # type: ignore[arg-type]  # it sleeps that long; a float is fine
+                ping_interval=PING_S,
+                max_outstanding_pings=PINGS_MAX,
+                inbox_prefix=options.inbox_prefix,
+                user=options.user,
+                password=options.password,
+                token=options.token,
+                tls=options.tls,
+                user_credentials=str(options.credentials) if options.credentials else None,
+            )
+    except (nats_errors.Error, OSError, ImportError, ValueError) as error:
+        client.abort()
+        raise _translated(options, [*seen, error]) from error
+    client.options.update(allow_reconnect=True, max_reconnect_attempts=-1)
+    settled = True
+    return client
+
+
+def _check(options: ConnectOptions) -> None:
+    for server in options.servers:
+        parts = urlsplit(server if "://" in server else f"nats://{server}")
+        try:
+            fine = parts.scheme in {"nats", "tls", "ws", "wss"} and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            fine = False
+        if not fine:
+            raise BusUnusable(f"{_shown(server)!r} is no NATS address: write it as nats://host:4222")
+    if options.credentials and not options.credentials.is_file():
+        raise BusUnusable(f"there is no credentials file {options.credentials}")
+
+
+def _translated(options: ConnectOptions, seen: Sequence[Exception]) -> BusUnusable | Unreachable:
+    texts = " | ".join(str(error) or type(error).__name__ for error in seen).lower()
+    where = options.shown
+    if "authorization" in texts or "authentication" in texts or "auth" in texts:
+        return BusUnusable(f"{where} refused these credentials: check user, password or credentials file")
+    if any(isinstance(error, ImportError) for error in seen):
+        return BusUnusable("this kind of credentials needs one more package: `pip install nats-py[nkeys]`")
+    if any(isinstance(error, ssl.SSLError) for error in seen) or "tls" in texts or "ssl" in texts:
+        return BusUnusable(f"{where}: the secure connection failed: {seen[-1]}")
+    if any(isinstance(error, ConnectionRefusedError) for error in seen) or "gaierror" in texts:
+        return Unreachable(f"no NATS server at {where}: start one there, or set FENCEPOST_NATS_URL")
+    if "info" in texts or any(isinstance(error, TimeoutError) for error in seen):
+        return BusUnusable(f"what answers at {where} does not speak NATS, or is stuck: check host and port")
+    return Unreachable(f"no NATS server at {where}: {seen[0]}")

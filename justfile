@@ -1,0 +1,81 @@
+# What a developer does here. `just` is in .venv: `python3 bootstrap.py just check` works without installing it.
+
+set positional-arguments
+
+in_venv := "python3 bootstrap.py"
+
+# Show the recipes.
+[private]
+default:
+    @{{ in_venv }} just --list --unsorted
+
+# Make or repair .venv from requirements.lock.
+setup:
+    {{ in_venv }}
+
+# All that has to pass before a change is done; `tidy` first, because it is quick and says what to move.
+check: lint types tidy test
+
+# Format and rules, changing nothing.
+lint:
+    {{ in_venv }} ruff format --check --output-format=concise .
+    {{ in_venv }} ruff check .
+
+# Format, and repair what can be repaired without thinking.
+fix:
+    {{ in_venv }} ruff check --fix .
+    {{ in_venv }} ruff format .
+
+# Both type checkers, strict.
+types:
+    {{ in_venv }} mypy
+    {{ in_venv }} basedpyright
+
+# The rules of the tree: floors, sizes, leftovers, pages.
+tidy:
+    {{ in_venv }} pytest -q tests/tidy
+
+# The tests; arguments go to pytest.
+test *args:
+    {{ in_venv }} pytest "$@"
+
+# Kill -9 everything at random under the orders example, fifty times; the ledger decides.
+storm *args:
+    {{ in_venv }} python tests/chaos/storm.py "$@"
+
+# Seeded simulations of the real actors; give a seed to repeat one.
+simulate *args:
+    {{ in_venv }} python tests/simulation/run.py "$@"
+
+# Measure, in one command.
+bench *args:
+    {{ in_venv }} python bench/run.py "$@"
+
+# Build the wheel into dist/, then import another build of it outside the checkout.
+wheel:
+    rm -rf build dist
+    {{ in_venv }} python -m pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir dist .
+    rm -rf build
+    {{ in_venv }} pytest -q tests/tidy/test_wheel.py
+    @ls dist
+
+# Write requirements.lock anew; `just lock --upgrade` takes newer versions.
+lock *args:
+    {{ in_venv }} uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --all-extras --group dev \
+        --no-emit-index-url --no-emit-find-links --custom-compile-command "just lock" \
+        --output-file requirements.lock "$@" pyproject.toml
+
+# The tests on each Python from 3.11 on that is installed here, each in its own copy of the tree.
+pythons *args:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    copy=$(mktemp -d)
+    trap 'rm -rf "$copy"' EXIT
+    for minor in 11 12 13 14; do
+      python="python3.$minor"
+      "$python" -c '' 2>/dev/null || { echo "$python: not here"; continue; }
+      mkdir "$copy/$minor"
+      git ls-files -coz --exclude-standard | xargs -0 cp --parents -t "$copy/$minor"
+      echo "$python"
+      (cd "$copy/$minor" && "$python" bootstrap.py pytest -q "$@")
+    done

@@ -1,0 +1,168 @@
+"""What a batch may hold and what its events do, as pure rules that every store shares.
+
+A store adds what only it can tell: the row as it is under the lock, the claims, what landed in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from .events import (
+    ORDERS,
+    OUTCOMES,
+    STATUS_AFTER,
+    TERMINAL,
+    CancelRequested,
+    Event,
+    EventBody,
+    Outcome,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    RunTerminated,
+    StepCancelled,
+    StepCompleted,
+    StepFailed,
+    StepStarted,
+    WaitCompleted,
+    kind_of,
+    resumes_code,
+)
+from .records import UNREAD, Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+IN_BAND_ONLY: Final = (*ORDERS, WaitCompleted, RunCompleted, RunFailed, RunCancelled)
+OUTSIDE_ONLY: Final = (CancelRequested, RunTerminated)
+EITHER: Final = (StepStarted, *OUTCOMES)
+SETTLING: Final = (StepCompleted, StepFailed, StepCancelled, WaitCompleted)
+
+DUE_SLACK: Final = timedelta(seconds=15)
+"""How much earlier than asked a due may stand without being written again: hot rows stay as they are."""
+
+OWNS_CLAIMS: Final = 1
+OWNS_OFFERS: Final = 2
+
+
+def check_form(batch: Batch) -> None:
+    """Raise `ValueError` for a batch no caller may ever send: that is a bug, not a race."""
+    if batch.fence is not None and not batch.batch_id:
+        raise ValueError("an in-band batch needs a batch_id")
+    if batch.known < 0 and (batch.fence is not None or batch.whole_log):
+        raise ValueError("a fence needs a known position")
+    if batch.fence is None and not batch.events:
+        raise ValueError("an outside batch needs an event")
+    if batch.fence is None and (batch.due is not None or batch.offers):
+        raise ValueError("only an in-band batch sets due and offers")
+    if batch.due is not None and batch.due.tzinfo is None:
+        raise ValueError("due has no time zone")
+    for body in batch.events:
+        _check_side(body, in_band=batch.fence is not None)
+    if any(isinstance(body, TERMINAL) for body in batch.events[:-1]):
+        raise ValueError("nothing can follow a terminal event")
+
+
+def _check_side(body: EventBody, *, in_band: bool) -> None:
+    if in_band and not isinstance(body, (*IN_BAND_ONLY, *EITHER)):
+        raise ValueError(f"{kind_of(body)} cannot be appended in-band")
+    if not in_band and not isinstance(body, (*OUTSIDE_ONLY, *EITHER)):
+        raise ValueError(f"{kind_of(body)} needs a fence")
+    if not in_band and isinstance(body, OUTCOMES) and not body.token:
+        raise ValueError(f"{kind_of(body)} without a token is a verdict and needs a fence")
+    if isinstance(body, (*EITHER, *SETTLING)) and not body.op:
+        raise ValueError(f"{kind_of(body)} needs an op")
+
+
+def key_of(body: EventBody) -> str:
+    """Return what makes an event idempotent, empty for nothing."""
+    return body.key if isinstance(body, OUTSIDE_ONLY) else ""
+
+
+def tokens_of(events: Iterable[EventBody]) -> tuple[Outcome, ...]:
+    """Return the outcomes that come by claim."""
+    return tuple(body for body in events if isinstance(body, OUTCOMES) and body.token)
+
+
+def status_after(status: str, events: Iterable[EventBody]) -> str:
+    """Return the run's status once the events are in. An end is never taken back."""
+    for body in events:
+        if isinstance(body, RunStarted) and status == "pending":
+            status = "running"
+        status = STATUS_AFTER.get(type(body), status)
+    return status
+
+
+def last_waking(events: Iterable[EventBody], first_seq: int, before: int) -> int:
+    """Return the position of the last event that can resume code, given the one before the batch."""
+    return max((seq for seq, body in enumerate(events, first_seq) if resumes_code(body)), default=before)
+
+
+def last_revoking(events: Iterable[EventBody], first_seq: int, before: int) -> int:
+    """Return the position of the last event that takes a right away from a decider who has not seen it."""
+    return max(
+        (seq for seq, body in enumerate(events, first_seq) if isinstance(body, CancelRequested)), default=before
+    )
+
+
+def ends_claim(outcome: Outcome) -> bool:
+    """Tell whether the outcome ends its claim; else the attempt was given up and its claim drains."""
+    drains = isinstance(outcome, StepFailed) and outcome.drains
+    return bool(outcome.token) and not drains
+
+
+def is_free(history: Iterable[Event], asked: StepStarted) -> bool:
+    """Tell whether an attempt can be started, given all earlier events of its operation.
+
+    It cannot once the operation is settled, nor when it or a later one was started before.
+    """
+    started = (0, 0)
+    for event in history:
+        if isinstance(event.body, SETTLING):
+            return False
+        if isinstance(event.body, StepStarted):
+            started = max(started, (event.body.attempt, event.body.dispatch))
+    return (asked.attempt, asked.dispatch) > started
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What decides when a run is looked at next: the due as it is, what the writer missed, what the batch does."""
+
+    due: datetime | None
+    missed: bool
+    wakes: bool
+    ends: bool
+
+
+def due_after(look: Look, batch: Batch, now: datetime) -> datetime | None:
+    """Return when to look at the run after the batch: never later than the truth (L12).
+
+    An in-band batch moves it later only if no event that can resume code landed unseen: moved blindly, it would
+    take back the wake of that event, and a lost bell would leave it unread for as long as the run sleeps.
+    """
+    if look.ends:
+        return None
+    if batch.fence is None:
+        return _no_later(look.due, now) if look.wakes else look.due
+    if look.missed:
+        return _no_later(look.due, now)
+    return _near_enough(look.due, batch.due)
+
+
+def _no_later(due: datetime | None, now: datetime) -> datetime:
+    return now if due is None else min(due, now)
+
+
+def _near_enough(due: datetime | None, asked: datetime | None) -> datetime | None:
+    if due is None or asked is None:
+        return asked
+    return due if due <= asked <= due + DUE_SLACK else asked
+
+
+def told(batch: Batch) -> bool:
+    """Tell whether the writer wants to know what landed after its position."""
+    return batch.known != UNREAD

@@ -1,0 +1,73 @@
+-- What wants to be looked at, and when. `ring_*` only ever move it earlier.
+
+-- name: set_due
+INSERT INTO due (kind, id, partition, at)
+VALUES ('run', :run_id, :partition, :at)
+ON CONFLICT (kind, id) DO UPDATE SET at = excluded.at;
+
+-- name: ring_run
+INSERT INTO due (kind, id, partition, at)
+VALUES ('run', :run_id, :partition, :at)
+ON CONFLICT (kind, id) DO UPDATE SET at = excluded.at WHERE excluded.at < due.at;
+
+-- name: delete_due
+DELETE FROM due WHERE kind = 'run' AND id = :run_id;
+
+-- name: due_before
+SELECT kind, id, partition, at
+FROM due
+WHERE at <= :before
+ORDER BY at, kind, id
+LIMIT :limit;
+
+-- name: due_before_of
+SELECT kind, id, partition, at
+FROM due
+WHERE at <= :before AND partition IN (SELECT value FROM json_each(:partitions))
+ORDER BY at, kind, id
+LIMIT :limit;
+
+-- name: ring_claimed_by_dead
+INSERT INTO due (kind, id, partition, at)
+SELECT DISTINCT 'run', r.run_id, r.partition, :at
+FROM claims c
+JOIN runs r ON r.run_id = c.run_id
+WHERE r.ended_at IS NULL AND c.incarnation NOT IN (SELECT incarnation FROM members WHERE left_at IS NULL)
+ORDER BY r.run_id
+ON CONFLICT (kind, id) DO UPDATE SET at = excluded.at WHERE excluded.at < due.at;
+
+-- name: ring_claimed_by
+INSERT INTO due (kind, id, partition, at)
+SELECT DISTINCT 'run', r.run_id, r.partition, :at
+FROM claims c
+JOIN runs r ON r.run_id = c.run_id
+WHERE r.ended_at IS NULL AND c.incarnation = :incarnation
+ORDER BY r.run_id
+ON CONFLICT (kind, id) DO UPDATE SET at = excluded.at WHERE excluded.at < due.at;
+
+-- name: ring_offered
+INSERT INTO due (kind, id, partition, at)
+SELECT DISTINCT 'run', r.run_id, r.partition, :at
+FROM offers o
+JOIN runs r ON r.run_id = o.run_id
+WHERE o.queue IN (SELECT value FROM json_each(:queues))
+ORDER BY r.run_id
+ON CONFLICT (kind, id) DO UPDATE SET at = excluded.at WHERE excluded.at < due.at;
+
+-- Only those without a due: one that has it begins then, which may be later on purpose.
+-- name: ring_pending
+INSERT INTO due (kind, id, partition, at)
+SELECT 'run', run_id, partition, :at
+FROM runs
+WHERE ended_at IS NULL AND status = 'pending' AND stalled = '' AND app = :app
+  AND workflow IN (SELECT value FROM json_each(:workflows))
+ORDER BY run_id
+ON CONFLICT (kind, id) DO NOTHING;
+
+-- name: ring_stalled
+INSERT INTO due (kind, id, partition, at)
+SELECT 'run', run_id, partition, :at
+FROM runs
+WHERE stalled <> '' AND app = :app
+ORDER BY run_id
+ON CONFLICT (kind, id) DO UPDATE SET at = excluded.at WHERE excluded.at < due.at;

@@ -1,0 +1,8 @@
+-- What the namespace fixed when it was made.
+
+-- name: insert_facts
+INSERT INTO facts (one, namespace, partitions, hash_seed, created_at)
+VALUES (1, :namespace, :partitions, :hash_seed, :at);
+
+-- name: read_facts
+SELECT namespace, partitions, hash_seed, created_at FROM facts;
