@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, cast
 
 from .define import Step, Workflow, where
 from .errors import DefinitionError
@@ -54,7 +54,7 @@ class App:
 
     def add_from(self, names: Iterable[Any]) -> None:
         """Add every workflow and step among the values of a module."""
-        self.add(*(value for value in names if isinstance(value, Workflow | Step)))
+        self.add(*(cast("Workflow[..., Any]", value) for value in names if isinstance(value, Workflow | Step)))
 
     @property
     def code(self) -> str:

@@ -63,9 +63,9 @@ def now() -> datetime:
 
 
 def random() -> float:
-    """Return a float in [0, 1), the same in every replay."""
+    """Draw a float in [0, 1), the same in every replay."""
     turn = stand_ins.current_turn()
-    return _random.random() if turn is None else turn.entropy.random(*turn.draw())
+    return _random.random() if turn is None else turn.entropy.uniform(*turn.draw())
 
 
 def uuid4() -> _uuid.UUID:

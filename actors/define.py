@@ -10,6 +10,7 @@ import functools
 import hashlib
 import inspect
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
 
 from . import lint, stand_ins
@@ -42,7 +43,12 @@ class _Declared(Generic[P, R]):
         self.fn = fn
         self.name = name or fn.__name__
         self.__wrapped__ = fn
-        functools.update_wrapper(self, fn, updated=())
+        self.__name__, self.__qualname__, self.__doc__, self.__module__ = (
+            fn.__name__,
+            fn.__qualname__,
+            fn.__doc__,
+            fn.__module__,
+        )
         if not self.name or any(c in self.name for c in " .*>\t\r\n\0") or not self.name.isprintable():
             raise DefinitionError(
                 f"{self.kind} name {self.name!r} ({where(fn)}) cannot be part of a subject: "
@@ -100,11 +106,12 @@ class Step(_Declared[P, R]):
         turn = stand_ins.current_turn()
         if turn is not None:
             return cast("Coroutine[Any, Any, R]", turn.call(self, args, kwargs))
-        return self._plain(args, kwargs)
+        return cast("Coroutine[Any, Any, R]", _plain(self.fn, args, kwargs))
 
-    async def _plain(self, args: Any, kwargs: Any) -> R:
-        outcome = self.fn(*args, **kwargs)
-        return cast("R", await outcome if inspect.isawaitable(outcome) else outcome)
+
+async def _plain(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    outcome = fn(*args, **kwargs)
+    return await outcome if inspect.isawaitable(outcome) else outcome
 
 
 class Workflow(_Declared[P, R]):
@@ -165,6 +172,14 @@ def _positive(value: Duration | None, what: str) -> float | None:
     return found
 
 
+def _make_step(settings: dict[str, Any], fn: Callable[..., Any]) -> Step[..., Any]:
+    return Step(fn, **settings)
+
+
+def _make_workflow(settings: dict[str, Any], fn: Callable[..., Any]) -> Workflow[..., Any]:
+    return Workflow(fn, **settings)
+
+
 class _StepMaker(Protocol):
     @overload
     def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Step[P, R]: ...
@@ -205,8 +220,8 @@ def step(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
         DefinitionError: a setting makes no sense.
     """
     if fn is not None:
-        return Step(fn)
-    return lambda function: Step(function, **settings)
+        return _make_step({}, fn)
+    return partial(_make_step, settings)
 
 
 @overload
@@ -231,5 +246,5 @@ def workflow(fn: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
         DefinitionError: not an `async def`, or a setting makes no sense.
     """
     if fn is not None:
-        return Workflow(fn)
-    return lambda function: Workflow(function, **settings)
+        return _make_workflow({}, fn)
+    return partial(_make_workflow, settings)

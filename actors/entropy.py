@@ -22,7 +22,7 @@ class Entropy:
         """Return `size` bytes for the n-th draw of a task (SHAKE-256 keyed by prefix)."""
         return hashlib.shake_256(self._key + f"{path}#{n}".encode()).digest(size)
 
-    def random(self, path: str, n: int) -> float:
+    def uniform(self, path: str, n: int) -> float:
         """Return a float in [0, 1) with 53 random bits."""
         return (int.from_bytes(self.block(path, n, 7)) >> 3) * 2.0**-53
 

@@ -21,7 +21,10 @@ FIRST_COMPLETED, FIRST_EXCEPTION, ALL_COMPLETED = (
 
 
 async def wait(
-    fs: Iterable[asyncio.Future[Any]], *, timeout: float | None = None, return_when: str = ALL_COMPLETED
+    fs: Iterable[asyncio.Future[Any]],
+    *,
+    timeout: float | None = None,
+    return_when: str = ALL_COMPLETED,  # noqa: ASYNC109  (asyncio's signature)
 ) -> tuple[set[asyncio.Future[Any]], set[asyncio.Future[Any]]]:
     """Wait until one, one failed, or all of the futures are done; see `asyncio.wait`."""
     futures = list(dict.fromkeys(fs))
@@ -37,15 +40,20 @@ async def wait(
     return _split(futures)
 
 
+def _ring(bell: asyncio.Future[None]) -> None:
+    if not bell.done():
+        bell.set_result(None)
+
+
 async def _until(futures: list[asyncio.Future[Any]], timeout: float | None, return_when: str) -> None:
     loop = asyncio.get_running_loop()
     bell = loop.create_future()
 
     def look(_: object = None) -> None:
-        if not bell.done() and _enough(futures, return_when):
-            bell.set_result(None)
+        if _enough(futures, return_when):
+            _ring(bell)
 
-    timer = loop.call_later(timeout, lambda: bell.done() or bell.set_result(None)) if timeout is not None else None
+    timer = loop.call_later(timeout, _ring, bell) if timeout is not None else None
     for future in futures:
         future.add_done_callback(look)
     try:
@@ -77,7 +85,7 @@ class as_completed:
         if asyncio.isfuture(fs) or asyncio.iscoroutine(fs):
             raise TypeError(f"expect an iterable of futures, not {type(fs).__name__}")
         self._loop = asyncio.get_running_loop()
-        self._left = [asyncio.ensure_future(f) for f in dict.fromkeys(fs)]
+        self._left: list[asyncio.Future[Any]] = [asyncio.ensure_future(f) for f in dict.fromkeys(fs)]
         self._count = len(self._left)
         self._done: deque[asyncio.Future[Any] | None] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()

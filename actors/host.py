@@ -36,8 +36,8 @@ class Host(Protocol):
         """Return 128 unguessable bits in hex: batch ids, claim tokens, seeds."""
         ...
 
-    def spawn(self, coro: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Start a task that is held until it ends; what it raises is logged."""
+    def spawn(self, coro: Coroutine[Any, Any, Any], name: str) -> None:
+        """Start a task that is held until it ends."""
         ...
 
 
@@ -60,12 +60,11 @@ class AsyncioHost:
         """Return 128 bits from the system's source."""
         return secrets.token_hex(16)
 
-    def spawn(self, coro: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+    def spawn(self, coro: Coroutine[Any, Any, Any], name: str) -> None:
         """Start a task and hold it: asyncio itself keeps only a weak reference."""
         task = asyncio.get_running_loop().create_task(coro, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     async def cancel_all(self) -> None:
         """Cancel what is still running and wait for it (the node stops)."""

@@ -45,7 +45,7 @@ _OUTSIDE: tuple[Any, ...] = (
     socket.create_connection,
     os.system,
 )
-_IN_CLASS = {
+_IN_CLASS: dict[tuple[type, str], str] = {
     (dt.datetime, "now"): _NOW,
     (dt.datetime, "utcnow"): _NOW,
     (dt.datetime, "today"): _NOW,

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+LOOK_EVERY = 64
+"""Generators begun between two looks for finished ones."""
+
 HANDLES_MAX = 100_000
 """Handles one event may lead to; `while True: await asyncio.sleep(0)` is found by it."""
 
@@ -82,13 +85,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._ready.append(handle)
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]  # as call_soon
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Set a durable timer; see `call_at`."""
         return self.call_at(self.now_s + delay, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]  # as call_soon
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Set a durable timer. One that is due already runs in this quiet period and leaves no event."""
@@ -107,7 +110,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._futures += 1
         return PathFuture(loop=self, number=self._futures)
 
-    def create_task(
+    def create_task(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # as call_soon
         self,
         coro: Coroutine[Any, Any, Any],
         *,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import structlog
@@ -142,7 +142,7 @@ class Node:
         except TimeoutError:
             log.info("bodies still ran when the node stopped; they are started again at the next start")
 
-    async def __aenter__(self) -> Node:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 

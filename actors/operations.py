@@ -1,7 +1,7 @@
 """What a run's code has asked for so far, by path: the book the turn keeps.
 
 An operation once issued stays known, also when it is settled or nobody listens any more (a *tombstone*): the log may
-still hold events about it, and they must find it. What has to be written is *wanted − logged*: `unlogged` and
+still hold events about it, and they must find it. What has to be written is *wanted minus logged*: `unlogged` and
 `to_cancel`, computed at the end of a tick and not while the code runs.
 """
 

@@ -51,6 +51,7 @@ def _failed(
     exception: BaseException,
     token: str,
     rng: Random,
+    *,
     code: str = "user_error",
 ) -> ev.StepRetrying | ev.StepFailed:
     delay_s = retry.next_step(step.retry, ended.attempt, exception, rng)

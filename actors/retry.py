@@ -54,9 +54,7 @@ class Retry:
             DefinitionError: naming the field.
         """
         if not _is_whole(self.times) or not 0 <= self.times <= _TIMES_MAX:
-            raise DefinitionError(
-                f"Retry(times=…) must be a whole number from 0 to 1,000,000, got {self.times!r:.60}"
-            )
+            raise DefinitionError(f"Retry(times=…) must be a whole number from 0 to 1,000,000, got {self.times!r:.60}")
         if not _is_real(self.factor) or not 1 <= self.factor < math.inf:
             raise DefinitionError(f"Retry(factor=…) must be a number from 1 up, got {self.factor!r:.60}")
         if not _is_real(self.jitter) or not 0 <= self.jitter <= 1:
@@ -90,11 +88,15 @@ def next_step(
 
     Errors inside exception groups count: one that is fatal is fatal for all, the longest `RetryAfter` is kept.
     """
-    leaves = tuple(_leaves(error))
-    if attempt > retry.times or any(isinstance(leaf, _HOPELESS) for leaf in leaves):
+    if attempt > retry.times or is_hopeless(error):
         return None
-    asked = [delay for leaf in leaves if (delay := _asked_delay(leaf, now)) is not None]
+    asked = [delay for leaf in _leaves(error) if (delay := _asked_delay(leaf, now)) is not None]
     return max(asked) if asked else backoff(retry, attempt, rng)
+
+
+def is_hopeless(error: BaseException) -> bool:
+    """Tell whether another attempt would meet the same wall."""
+    return any(isinstance(leaf, _HOPELESS) for leaf in _leaves(error))
 
 
 def backoff(retry: Retry, attempt: int, rng: Random) -> float:

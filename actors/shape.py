@@ -101,9 +101,7 @@ class Shape:
         try:
             return _adapter_of(self._hint)
         except Exception as exc:  # noqa: BLE001  (pydantic runs code of the user's to build a schema)
-            _log.warning(
-                "type_hint_not_usable", where=self._where, hint=str(self._hint)[:80], error=str(exc)[:200]
-            )
+            _log.warning("type_hint_not_usable", where=self._where, hint=str(self._hint)[:80], error=str(exc)[:200])
             return None
 
     @cached_property

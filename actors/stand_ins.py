@@ -20,6 +20,8 @@ import threading
 import time
 import uuid
 from asyncio import events
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import gathering
@@ -28,7 +30,6 @@ from .loop import WorkflowLoop
 from .paths import owner_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import ModuleType
 
     from .turn import Turn
@@ -37,9 +38,10 @@ RUNTIME = ("logging", "opentelemetry", "structlog", "fencepost.", "asyncio.")
 """Modules that keep the real clock and real randomness also inside a turn: tracing must not change decisions."""
 
 RANDOM_FUNCTIONS = (
-    "betavariate choice choices expovariate gammavariate gauss getrandbits lognormvariate normalvariate "
-    "paretovariate randbytes randint random randrange sample shuffle triangular uniform vonmisesvariate weibullvariate"
-).split()
+    *("betavariate", "choice", "choices", "expovariate", "gammavariate", "gauss", "getrandbits", "lognormvariate"),
+    *("normalvariate", "paretovariate", "randbytes", "randint", "random", "randrange", "sample", "shuffle"),
+    *("triangular", "uniform", "vonmisesvariate", "weibullvariate"),
+)
 
 
 def current_turn() -> Turn | None:
@@ -125,25 +127,21 @@ _ASYNCIO = {
 }
 
 
-def _table() -> list[tuple[Any, str, Callable[[Any], Any]]]:
-    clocks: list[tuple[Any, str, Callable[[Any], Any]]] = [
-        (time, name, lambda o, s=(1 if name.endswith("_ns") else None): _clock(o, s))  # type: ignore[misc]
-        for base in ("time", "monotonic", "perf_counter")
-        for name in (base, f"{base}_ns")
-    ]
-    draws: list[tuple[Any, str, Callable[[Any], Any]]] = [
-        (random, name, lambda o, n=name: _drawn(o, n))  # type: ignore[misc]
-        for name in RANDOM_FUNCTIONS
-    ]
-    waits: list[tuple[Any, str, Callable[[Any], Any]]] = [
-        (module, name, lambda _o, f=either: f)  # type: ignore[misc]
-        for module in (asyncio, asyncio.tasks)
-        for name, either in _ASYNCIO.items()
-    ]
+Maker = Callable[[Any], Any]
+
+
+def _table() -> list[tuple[Any, str, Maker]]:
+    """Return what is replaced: an owner, the name in it, and how to make the stand-in from the original."""
+    clocks = ("time", "monotonic", "perf_counter")
     return [
-        *clocks,
-        *draws,
-        *waits,
+        *((time, name, partial(_clock, scale=None)) for name in clocks),
+        *((time, f"{name}_ns", partial(_clock, scale=1)) for name in clocks),
+        *((random, name, partial(_drawn, name=name)) for name in RANDOM_FUNCTIONS),
+        *(
+            (module, name, partial(_always, either))
+            for module in (asyncio, asyncio.tasks)
+            for name, either in _ASYNCIO.items()
+        ),
         (uuid, "uuid4", _uuid4),
         (os, "urandom", _urandom),
         (random, "_urandom", _urandom),
@@ -153,6 +151,10 @@ def _table() -> list[tuple[Any, str, Callable[[Any], Any]]]:
         (time, "sleep", _refused("workflow code called time.sleep: use `await sleep(…)`, which blocks nobody")),
         (threading.Thread, "start", _refused("workflow code started a thread: put it into a @step")),
     ]
+
+
+def _always(either: Any, _original: Any) -> Any:
+    return either
 
 
 class _Switch:

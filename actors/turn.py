@@ -2,7 +2,7 @@
 
 Events are fed one at a time, in log order, and the run's own loop is run until it is quiet before the next one (L6),
 so that a race is decided by positions alone: the same live, after a crash, and in a test. Nothing is fed that has no
-position yet (L8). What is to be written is *wanted − logged*, computed when asked.
+position yet (L8). What is to be written is *wanted minus logged*, computed when asked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from fencepost.world import events as ev
 
@@ -53,7 +53,7 @@ class Turn:
         self.run_id = run_id
         self.seq = 0
         self.ops = Operations()
-        self.loop = WorkflowLoop(self)
+        self.loop = WorkflowLoop(self)  # type: ignore[abstract]  # what is missing is filled in below the class
         self.entropy = Entropy("")
         self.started = False
         self.cancel: ev.CancelRequested | None = None
@@ -101,8 +101,8 @@ class Turn:
                 self._cancel(body)
             case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunTerminated() as body:
                 self.ended = body
-            case _ as never:
-                assert_never(never)
+            case _:
+                assert_never(event.body)
 
     def _begin(self, body: ev.RunCreated) -> None:
         self.entropy = Entropy(body.seed)
@@ -281,7 +281,8 @@ class Turn:
         if operation.step.on_cancel == "wait" and operation.listening:
             operation.future = self.loop.create_future()
             await asyncio.wait([operation.future])
-            operation.future.cancelled() or operation.future.exception()  # seen: nobody is to be told
+            if not operation.future.cancelled():
+                operation.future.exception()  # looked at: nobody is to be told
             return
         self.ops.abandon(operation)
 
@@ -322,6 +323,8 @@ def _resolve_none(future: asyncio.Future[Any]) -> None:
 
 
 def _is_nondeterminism(error: BaseException) -> bool:
+    """Tell whether an error, or one in a group, says that the code cannot be replayed."""
     if isinstance(error, BaseExceptionGroup):
-        return any(_is_nondeterminism(inner) for inner in error.exceptions)
+        members = cast("tuple[BaseException, ...]", error.exceptions)
+        return any(_is_nondeterminism(inner) for inner in members)
     return isinstance(error, NondeterminismError)

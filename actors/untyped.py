@@ -178,9 +178,7 @@ def _fallen_back(value: Any, where: str, fallback: Fallback) -> Any:
 def _no_data(value: Any, where: str) -> NotData:
     place = f"{where[1:]} " if where else "it "
     return NotData(
-        f"{place}is a {type(value).__module__}.{type(value).__qualname__}, which is no data".replace(
-            "builtins.", ""
-        )
+        f"{place}is a {type(value).__module__}.{type(value).__qualname__}, which is no data".replace("builtins.", "")
     )
 
 

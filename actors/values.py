@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 INLINE_BYTES_MAX = 128 * 1024
 VALUE_BYTES_MAX = 16 * 1024 * 1024
 
-_FIELD = {ev.StepCreated: "args", ev.StepCompleted: "result", ev.RunCompleted: "result"}
+_FIELD: dict[type[ev.Body], str] = {ev.StepCreated: "args", ev.StepCompleted: "result", ev.RunCompleted: "result"}
 
 
 def inline(data: bytes) -> ev.Value:

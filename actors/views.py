@@ -68,7 +68,7 @@ def end_view(end: ev.EventBody) -> dict[str, Any]:
 def letter_view(letter: Letter, *, whole: bool = False) -> dict[str, Any]:
     """Return a dead letter; with `whole` its headers and original bytes (base64, and as text when it is some)."""
     inner = letter.letter
-    view = {
+    view: dict[str, Any] = {
         "id": letter.id,
         "at": letter.at,
         "kind": inner.kind,

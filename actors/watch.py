@@ -14,12 +14,13 @@ import threading
 import time
 import traceback
 from asyncio import events
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
 from .errors import NondeterminismError
 from .loop import WorkflowLoop
+from .operations import line_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -84,7 +85,7 @@ class in_turn:
         self.reported = False
         _watchdog.start()  # here and not when entered: inside a turn no thread may be started
 
-    def __enter__(self) -> in_turn:
+    def __enter__(self) -> Self:
         self.thread = threading.get_ident()
         self.began_s = _monotonic()
         _watchdog.watch(self)
@@ -144,14 +145,8 @@ class _Watchdog:
     def _stop(self, turn: in_turn, frame: FrameType | None) -> None:
         with self._lock:
             if self._turns.get(turn.thread) is turn:
-                turn.too_long = _user_line(frame) or "?"
+                turn.too_long = line_of(frame) or "?"
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(turn.thread), ctypes.py_object(TurnTooLong))
-
-
-def _user_line(frame: FrameType | None) -> str:
-    from .operations import line_of
-
-    return line_of(frame)
 
 
 _watchdog = _Watchdog()

@@ -127,7 +127,7 @@ class Mailboxes(Generic[LetterT]):
             await self._handle(letter)
         except Again as again:
             return again.delay_s
-        except Exception:
+        except (Exception, asyncio.CancelledError):  # a cancelled handler must not leave its key closed for ever
             log.exception("a handler failed; its message comes again: %r", letter)
             return retry_delay_s(letter.delivery)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from .interface import OnRequest, Reply, Request
@@ -15,7 +16,7 @@ async def answered(handler: OnRequest, request: Request, body_bytes_max: int) ->
     """Return the handler's answer; its error becomes `internal`, without the text, which may hold a secret."""
     try:
         reply = await handler(request)
-    except Exception:
+    except (Exception, asyncio.CancelledError):  # who asked waits for an answer, whatever ended the handler
         log.exception("the handler of %s failed", request.endpoint)
         return Reply(b"", "internal", "the node could not answer; its log says why")
     return too_large(reply, body_bytes_max)

@@ -117,8 +117,10 @@ class World(Protocol):
         """
         ...
 
-    async def stall(self, run_id: str, fence: Fence, why: str) -> None:
+    async def stall(self, run_id: str, fence: Fence | None, why: str) -> None:
         """Mark a live run as stalled, under the tick fence; its due is deleted. No event.
+
+        `fence` is None for a run whose log this version cannot read: then nobody here decides for it anyway.
 
         Raises:
             RunNotFound, RunEnded, Superseded.

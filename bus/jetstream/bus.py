@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import uuid
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Literal
@@ -34,7 +35,6 @@ HEADERS_BYTES_MAX: Final = 8192
 """Kept free of every message for headers."""
 
 STORED_S: Final = 5.0
-SERVICE_VERSION: Final = "0.1.0"
 
 
 class JetStreamBus:
@@ -77,7 +77,6 @@ class JetStreamBus:
         self._role = role
         self._takings: list[Taking] = []
         self._services: list[Service] = []
-        self._opened = False
 
     @property
     def namespace(self) -> str:
@@ -99,7 +98,6 @@ class JetStreamBus:
     async def open(self) -> None:
         """See Bus."""
         await self._connection.open()
-        self._opened = True
         try:
             if self._role == "node":
                 await self._api.check()
@@ -183,7 +181,7 @@ class JetStreamBus:
             connection=self._connection,
             subjects=self._subjects,
             body_bytes_max=lambda: self.body_bytes_max,
-            version=SERVICE_VERSION,
+            version=_version(),
             forget=self._services.remove,
             id=uuid.uuid4().hex[:22].upper(),
         )
@@ -228,3 +226,10 @@ class JetStreamBus:
         finally:
             news.end()
             await self._connection.unlisten(listening)
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("fencepost")
+    except importlib.metadata.PackageNotFoundError:
+        return "0.0.0"

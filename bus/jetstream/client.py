@@ -100,17 +100,17 @@ class Client(NatsClient):
             writer.transport.abort()
 
 
-Callback = Callable[[], Awaitable[None]]
+OnChange = Callable[[Client], Awaitable[None]]
 
 
 async def connected_client(
     options: ConnectOptions,
     on_error: Callable[[Exception], Awaitable[None]],
-    on_lost: Callback,
-    on_back: Callback,
-    on_end: Callback,
+    on_lost: OnChange,
+    on_back: OnChange,
+    on_end: OnChange,
 ) -> Client:
-    """Return a client that is connected and will reconnect forever.
+    """Return a client that is connected and will reconnect forever; it names itself when it tells of a change.
 
     Raises:
         BusUnusable: address or credentials are wrong, or what answers is no NATS server.
@@ -127,9 +127,15 @@ async def connected_client(
         if settled:
             await on_error(error)
 
+    async def lost_cb() -> None:
+        await on_lost(client)
+
+    async def back_cb() -> None:
+        await on_back(client)
+
     async def closed_cb() -> None:
         if settled:
-            await on_end()
+            await on_end(client)
 
     try:
         async with asyncio.timeout(CONNECT_TOTAL_S):
@@ -137,8 +143,8 @@ async def connected_client(
                 list(options.servers),
                 name=options.name,
                 error_cb=error_cb,
-                disconnected_cb=on_lost,
-                reconnected_cb=on_back,
+                disconnected_cb=lost_cb,
+                reconnected_cb=back_cb,
                 closed_cb=closed_cb,
                 allow_reconnect=False,  # the first attempt is to fail soon
                 max_reconnect_attempts=1,

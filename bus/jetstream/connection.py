@@ -152,7 +152,8 @@ class Connection:
             Unreachable: no server there.
         """
         self._closing = False
-        self._client = await connected_client(self._options, self._on_error, self._on_lost, self._on_back, self._on_end)
+        self._client = await self._connected()
+        self._away_since = None
         self._silence = _Silence()
         self._answers = await self.listen(f"{self._client.new_inbox()}.*", self._on_answer)
         self._ticker = self._spawn(self._ticking())
@@ -314,14 +315,16 @@ class Connection:
                     BusUnusable(f"this NATS user may not publish to {question.subject}: give it that permission")
                 )
 
-    async def _on_lost(self) -> None:
-        self._away_since = self._away_since or time.monotonic()
-        self.epoch += 1
-        if self._client is not None:
-            self._client.forget_unsent()
-        self._fail_questions(f"lost the connection to {self._options.shown}")
+    async def _on_lost(self, client: Client) -> None:
+        client.forget_unsent()
+        if client is self._client:
+            self._away_since = self._away_since or time.monotonic()
+            self.epoch += 1
+            self._fail_questions(f"lost the connection to {self._options.shown}")
 
-    async def _on_back(self) -> None:
+    async def _on_back(self, client: Client) -> None:
+        if client is not self._client:
+            return
         self._away_since = None
         self._said.clear()
         self._silence.heard = time.monotonic()
@@ -329,8 +332,8 @@ class Connection:
         for call in list(self.on_up):
             await call()
 
-    async def _on_end(self) -> None:
-        if not self._closing:
+    async def _on_end(self, client: Client) -> None:
+        if client is self._client and not self._closing:
             self._reviver = self._spawn(self._revive())
 
     # ---- watching
@@ -339,40 +342,47 @@ class Connection:
         while True:
             await asyncio.sleep(TICK_S)
             self._silence.tick()
-            client = self._client
-            if client is not None and not client.is_connected and await self._abandoned(client):
-                self._reviver = self._spawn(self._revive())
-            for call in list(self.on_tick):
-                await call()
+            try:
+                await self._check_client()
+                for call in list(self.on_tick):
+                    await call()
+            except Exception:  # whatever it is: nobody else watches
+                log.exception("bus %s: the watch met an error", self._options.shown)
 
-    async def _abandoned(self, client: Client) -> bool:
-        """Whether the client got stuck on its dead socket: it reports the loss only when that has closed."""
+    async def _check_client(self) -> None:
+        """Notice a loss before the client reports it: it does so only when its dead socket has closed."""
+        client = self._client
+        if client is None or client.is_connected:
+            return
         if self._away_since is None:
-            await self._on_lost()
-        stuck = client.is_stuck and self._away_since is not None
-        return stuck and time.monotonic() - (self._away_since or 0.0) > GIVE_UP_ON_CLIENT_S
+            await self._on_lost(client)
+        stuck_s = time.monotonic() - (self._away_since or time.monotonic())
+        if client.is_closed or (client.is_stuck and stuck_s > GIVE_UP_ON_CLIENT_S):
+            self._reviver = self._spawn(self._revive())
 
     async def _revive(self) -> None:
-        """Replace a client that is closed for good."""
+        """Replace a client that is closed for good or stuck."""
         old, self._client = self._client, None
         if old is None:
             return
-        old.abort()
         self.epoch += 1
         self._fail_questions(f"lost the connection to {self._options.shown}")
+        old.abort()
+        await self._shut(old)
         while self._client is None:
             try:
-                client = await connected_client(
-                    self._options, self._on_error, self._on_lost, self._on_back, self._on_end
-                )
-            except (BusUnusable, Unreachable) as error:
+                client = await self._connected()
+                for listening in list(self._listenings):
+                    await self._subscribe(client, listening)
+            except (BusUnusable, Unreachable, nats_errors.Error, OSError) as error:
                 await self._on_error(error)
                 await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311 - spreads a crowd, hides nothing
-                continue
-            for listening in list(self._listenings):
-                await self._subscribe(client, listening)
-            self._client = client
-        await self._on_back()
+            else:
+                self._client = client
+                await self._on_back(client)
+
+    async def _connected(self) -> Client:
+        return await connected_client(self._options, self._on_error, self._on_lost, self._on_back, self._on_end)
 
 
 async def _drained(subscription: NatsSubscription) -> None:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ..errors import BusError
-from .api import ApiError
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -59,6 +58,8 @@ class Lane:
     on_doubt: Callable[[], None]
     """The stream may be another one now."""
 
+    batch: int = BATCH
+
 
 class Puller:
     """Pulls for one lane until stopped, whatever happens to the server."""
@@ -68,7 +69,7 @@ class Puller:
         self._lane = lane
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{lane.stream}.{lane.consumer}"
         self._request = json.dumps(
-            {"batch": BATCH, "expires": int(EXPIRES_S * NS), "idle_heartbeat": int(HEARTBEAT_S * NS)}
+            {"batch": lane.batch, "expires": int(EXPIRES_S * NS), "idle_heartbeat": int(HEARTBEAT_S * NS)}
         ).encode()
         self._owed: dict[str, int] = {}
         self._number = 0
@@ -108,11 +109,11 @@ class Puller:
 
     async def _top_up(self) -> None:
         """Ask for more when less than half a batch is on its way."""
-        if self._stopping or sum(self._owed.values()) > BATCH // 2:
+        if self._stopping or sum(self._owed.values()) > self._lane.batch // 2:
             return
         self._number += 1
         number = str(self._number)
-        self._owed[number] = BATCH
+        self._owed[number] = self._lane.batch
         try:
             await self._connection.publish(self._subject, self._request, reply=f"{self._inbox}.{number}")
         except BusError:
@@ -156,15 +157,19 @@ class Puller:
     async def _on_tick(self) -> None:
         silent_s = min(time.monotonic() - self._heard, self._connection.silence_s)
         overdue = time.monotonic() - self._heard > 2 * SILENT_S
-        if self._connection.connected and self._repair is None and (silent_s > SILENT_S or overdue):
+        if self._connection.connected and not self._mending and (silent_s > SILENT_S or overdue):
             log.info("consumer %s is silent, asking again", self._lane.consumer)
             await self._pull_anew()
 
     # ---- mending
 
+    @property
+    def _mending(self) -> bool:
+        return self._repair is not None and not self._repair.done()
+
     def _mend(self, delay_s: float) -> None:
         self._lane.on_doubt()
-        if self._repair is None and not self._stopping:
+        if not self._mending and not self._stopping:
             self._repair = asyncio.ensure_future(self._mended(delay_s))
 
     async def _mended(self, delay_s: float) -> None:
@@ -175,7 +180,7 @@ class Puller:
             try:
                 await self._lane.make()
                 break
-            except (BusError, ApiError) as error:
+            except BusError as error:
                 if str(error) != said:
                     said = str(error)
                     log.warning("consumer %s cannot be made now: %s", self._lane.consumer, said)

@@ -125,6 +125,7 @@ class Streams:
         """
         if self._repair is None or self._repair.done():
             self._repair = asyncio.ensure_future(self._ensure_all())
+            self._repair.add_done_callback(_looked_at)
         await asyncio.shield(self._repair)
 
     def forget_births(self) -> None:
@@ -144,17 +145,23 @@ class Streams:
     async def ensure_consumer(self, stream: str, name: str, subject: str) -> None:
         """Make the consumer, or leave it as it is; where its stream is missing, make that first."""
         wanted = consumer_wanted(name, subject, ack_wait_s=self.ack_wait_s)
-        request = {"stream_name": stream, "config": wanted, "action": ""}
-        verb = f"CONSUMER.CREATE.{stream}.{name}.{subject}"
         try:
-            info = await self._api.call(verb, request)
+            info = await self._consumer(stream, wanted)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
-                raise _refused(f"consumer {name} of stream {stream}", error) from error
-            await self.ensure()
-            info = await self._api.call(verb, request)
+            raise _refused(f"consumer {name} of stream {stream}", error) from error
         if differs := difference(wanted, info.get("config", {})):
             raise BusUnusable(f"consumer {name} of stream {stream} came back other than asked: {_told(differs)}")
+
+    async def _consumer(self, stream: str, wanted: JsonObject) -> JsonObject:
+        verb = f"CONSUMER.CREATE.{stream}.{wanted['name']}.{wanted['filter_subject']}"
+        request = {"stream_name": stream, "config": wanted, "action": ""}
+        try:
+            return await self._api.call(verb, request)
+        except ApiError as error:
+            if error.code != _NOT_FOUND:
+                raise
+        await self.ensure()
+        return await self._api.call(verb, request)
 
     async def _ensure_all(self) -> None:
         self._births.clear()
@@ -194,6 +201,12 @@ class Streams:
         if still := difference(self._wanted[name], info["config"]):
             raise BusUnusable(f"stream {name} came back other than asked: {_told(still)}; is the server too old?")
         return info
+
+
+def _looked_at(task: asyncio.Task[None]) -> None:
+    """Count the error as seen, also when everybody who waited for it was cancelled."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _told(differs: Mapping[str, tuple[Any, Any]]) -> str:

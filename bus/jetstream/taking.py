@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Intake", "Taking"]
 
 START_CONSUMER: Final = "ingress"
+START_BATCH: Final = 16
+"""Start messages may be as large as the server allows."""
 
 
 class Taking:
@@ -113,7 +115,7 @@ class Intake:
         async def make() -> None:
             await self.streams.ensure_consumer(stream, START_CONSUMER, self.subjects.every_start)
 
-        lane = Lane(stream, START_CONSUMER, make, on_message, self.streams.forget_births)
+        lane = Lane(stream, START_CONSUMER, make, on_message, self.streams.forget_births, batch=START_BATCH)
         await taking.start([Puller(self.connection, lane)])
         return taking
 

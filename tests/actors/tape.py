@@ -30,7 +30,7 @@ class Tape:
         AWAKE.append(self.turn)
         self.at = BEGINNING
         self.tick = 0
-        created = ev.RunCreated(workflow=workflow.name, input=ev.Value(msgspec.Raw(workflow.params.encode(args, {}))), seed=seed)
+        created = ev.RunCreated(app="t", workflow=workflow.name, input=ev.Value(msgspec.Raw(workflow.params.encode(args, {}))), seed=seed)
         self._append(created, tick=None)
         self.settle()
 

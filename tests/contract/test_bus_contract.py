@@ -236,6 +236,16 @@ async def test_a_bell_with_an_id_that_is_no_token_is_refused(bus, key):
         await bus.ring(bell(key))
 
 
+async def test_a_handler_that_is_cancelled_from_inside_does_not_close_its_key(bus):
+    handler = Handler(failures=[asyncio.CancelledError()])
+    await bus.take("default", [0], handler)
+
+    await bus.ring(bell("a"))
+    await handler.called(2)
+
+    assert handler.seen == [bell("a")] * 2
+
+
 # ---- start messages
 
 
@@ -485,3 +495,14 @@ async def test_a_bus_that_is_open_is_heard_and_closes_twice(bus):
     assert bus.body_bytes_max > 1_000_000
     await bus.close()
     await bus.close()
+
+
+async def test_a_bus_that_was_closed_opens_again(bus):
+    await bus.close()
+    await bus.open()
+    handler = Handler()
+
+    await bus.take("default", [0], handler)
+    await bus.ring(bell("a"))
+
+    await handler.called()

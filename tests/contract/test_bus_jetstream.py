@@ -23,6 +23,11 @@ authorization { users: [
   { user: admin, password: a }
   { user: client, password: c, permissions {
       publish: ["fp.default.api.>", "fp.default.start.>"], subscribe: ["_INBOX_client.>", "fp.default.event.>"] } }
+  { user: node, password: n, permissions {
+      publish: ["$JS.API.INFO", "$JS.API.STREAM.INFO.>", "$JS.API.STREAM.CREATE.>", "$JS.API.STREAM.UPDATE.>",
+        "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.ACK.>", "fp.default.>",
+        "_INBOX_client.>"],
+      subscribe: ["fp.default.>", "_INBOX_node.>", "$SRV.>"] } }
   { user: nobody, password: n, permissions { publish: ["x"], subscribe: ["_INBOX.>"] } }
 ] }
 """
@@ -143,16 +148,19 @@ async def test_missing_permission_and_wrong_password_are_said_soon(tmp_path):
         assert time.monotonic() - began < 3
 
 
-async def test_a_client_needs_no_rights_on_streams(tmp_path):
+async def test_least_rights_of_a_node_and_a_client_are_enough(tmp_path):
     async with NatsServer(tmp_path, config=PERMISSIONS) as server:
-        node = JetStreamBus(server.url, user="admin", password="a")
+        node = JetStreamBus(server.url, user="node", password="n", inbox_prefix="_INBOX_node")
         client = JetStreamBus(server.url, user="client", password="c", role="client", inbox_prefix="_INBOX_client")
         await node.open()
         await client.open()
         inbox = Inbox()
         await node.starts(inbox)
+        await node.take("default", [0], inbox)
         await node.serve({"result": _echo})
 
+        await node.ring(Bell("run", "a", 0))
+        assert (await inbox.one()).id == "a"
         await client.publish_start("w", b"1")
 
         assert (await inbox.one()).body == b"1"

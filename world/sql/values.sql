@@ -4,5 +4,6 @@
 INSERT INTO blobs (run_id, ref, body) VALUES (:run_id, :ref, :body)
 ON CONFLICT (run_id, ref) DO NOTHING;
 
+-- (`substr` of an empty blob is NULL.)
 -- name: get_value
-SELECT substr(body, :offset + 1, :limit) FROM blobs WHERE run_id = :run_id AND ref = :ref;
+SELECT coalesce(substr(body, :offset + 1, :limit), x'') FROM blobs WHERE run_id = :run_id AND ref = :ref;

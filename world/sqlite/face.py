@@ -71,7 +71,7 @@ class Face(ABC):
         """See World."""
         return await self._read("position_at", lambda core: core.position_at(run_id, time))
 
-    async def stall(self, run_id: str, fence: Fence, why: str) -> None:
+    async def stall(self, run_id: str, fence: Fence | None, why: str) -> None:
         """See World."""
         return await self._write("stall", lambda core: core.stall(run_id, fence, why))
 

@@ -90,11 +90,12 @@ class Runs(Log):
 
     # ---- stalled
 
-    def stall(self, run_id: str, fence: Fence, why: str) -> None:
+    def stall(self, run_id: str, fence: Fence | None, why: str) -> None:
         """See World."""
         run = self.hold_live(run_id)
-        self._check_tick(run, fence)
-        self._check_last_batch(run, fence)
+        if fence is not None:
+            self._check_tick(run, fence)
+            self._check_last_batch(run, fence)
         if not why:
             raise ValueError("a run stalls for a reason")
         self.do("set_stalled", run_id=run_id, why=why)

@@ -6,6 +6,7 @@ what is written down the decider's.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 import uuid
@@ -169,8 +170,4 @@ def _succeeded(call: Call, value: Any) -> Done:
 
 def _ended(exc: BaseException, info: StepInfo) -> Done:
     """Tell a body that stopped because it was told to from one that raised."""
-    return Cancelled() if info.cancelled and _is_cancel(exc) else failed(exc)
-
-
-def _is_cancel(exc: BaseException) -> bool:
-    return type(exc).__name__ == "CancelledError"
+    return Cancelled() if info.cancelled and isinstance(exc, asyncio.CancelledError) else failed(exc)

@@ -1,0 +1,144 @@
+"""The queries: each is prepared, used, and the hot ones go by their index. Migrations go forward, by number."""
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import fencepost.world
+from fencepost.world import SimulatedWorld, Unusable, queries
+from fencepost.world.sqlite import schema
+from tests.contract.logs import BEGIN
+
+FOLDER = Path(fencepost.world.__file__).parent
+QUERIES = queries.load()
+
+
+@pytest.fixture
+def connection(clock):
+    world = SimulatedWorld(clock)
+    yield world.core.connection
+    world.core.connection.close()
+
+
+def explained(connection, name):
+    """Return the plan of a query, with NULL for every parameter."""
+    parameters = dict.fromkeys(re.findall(r":(\w+)", QUERIES[name]))
+    rows = connection.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", parameters).fetchall()
+    return [row["detail"] for row in rows]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_query_can_be_prepared(connection, name):
+    explained(connection, name)
+
+
+def test_every_query_is_used():
+    code = "".join(file.read_text("utf-8") for file in FOLDER.rglob("*.py"))
+
+    assert [name for name in QUERIES if f'"{name}"' not in code] == []
+
+
+def test_every_table_is_explained_at_the_top_of_the_schema():
+    text = queries.read(queries.FOLDER / "schema.sql")
+    header = text[: text.index("CREATE TABLE")]
+
+    tables = re.findall(r"CREATE TABLE (\w+)", text)
+    assert [table for table in tables if not re.search(rf"^--   {table}\b", header, re.MULTILINE)] == []
+
+
+HOT = [
+    "lock_run",
+    "advance_run",
+    "events_after",
+    "events_of_op",
+    "event_by_key",
+    "position_before",
+    "claims_of_op",
+    "claims_of_run",
+    "end_claim_of_op",
+    "is_alive",
+    "due_before",
+    "ring_run",
+    "find_run",
+    "starter_by_chain",
+    "list_newest",
+    "list_live",
+    "list_stalled",
+    "list_by_status",
+    "letter_by_source",
+    "list_letters",
+    "get_value",
+]
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_hot_queries_neither_scan_a_table_nor_sort(connection, name):
+    plan = explained(connection, name)
+
+    slow = [step for step in plan if re.match(r"SCAN (?!CONSTANT)", step) and "INDEX" not in step]
+    assert slow == []
+    assert not any("TEMP B-TREE" in step for step in plan)
+
+
+def test_two_queries_of_one_name_are_an_error(tmp_path):
+    (tmp_path / "a.sql").write_text("-- name: x\nSELECT 1;\n")
+    (tmp_path / "b.sql").write_text("-- name: x\nSELECT 2;\n")
+
+    with pytest.raises(ValueError, match="one name"):
+        queries.load(tmp_path)
+
+
+# ---- migrations
+
+
+@pytest.fixture
+def database():
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    yield connection
+    connection.close()
+
+
+def prepared(database, **more):
+    return schema.prepare(database, "here", schema.Constants(), lambda: BEGIN, **more)
+
+
+def a_version(tmp_path, script):
+    file = tmp_path / "next.sql"
+    file.write_text(script)
+    return {**schema.MIGRATIONS, schema.SCHEMA + 1: file}
+
+
+def test_a_migration_leads_to_its_version_and_keeps_what_is_there(database, tmp_path):
+    before = prepared(database)
+
+    after = prepared(database, migrations=a_version(tmp_path, "CREATE TABLE a (b);\nCREATE TABLE c (d);\n"))
+
+    assert (before.schema, after.schema) == (schema.SCHEMA, schema.SCHEMA + 1)
+    assert after.hash_seed == before.hash_seed
+    assert database.execute("SELECT count(*) FROM a, c").fetchone() == (0,)
+
+
+def test_a_migration_that_fails_leaves_the_version_before(database, tmp_path):
+    prepared(database)
+
+    with pytest.raises(sqlite3.OperationalError):
+        prepared(database, migrations=a_version(tmp_path, "CREATE TABLE a (b);\nCREATE TABLE a (b);\n"))
+
+    assert prepared(database).schema == schema.SCHEMA
+    assert database.execute("SELECT name FROM sqlite_master WHERE name = 'a'").fetchall() == []
+
+
+def test_there_is_no_way_back(database, tmp_path):
+    prepared(database, migrations=a_version(tmp_path, "CREATE TABLE a (b);\n"))
+
+    with pytest.raises(Unusable, match="upgrade fencepost"):
+        prepared(database)
+
+
+def test_an_sqlite_that_is_too_old_is_refused(database, monkeypatch):
+    monkeypatch.setattr(schema, "OLDEST_SQLITE", (99, 0))
+
+    with pytest.raises(Unusable, match=r"is too old: 99\.0 is needed"):
+        prepared(database)
