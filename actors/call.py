@@ -110,6 +110,11 @@ class StepInfo:
         return self._told.is_set()
 
 
+def tell(info: StepInfo) -> None:
+    """Let a body see that it was told to stop. For who runs it; not part of what users see."""
+    info._told.set()  # noqa: SLF001  (hidden from users, not from this file)
+
+
 _current: Final[ContextVar[StepInfo]] = ContextVar("fencepost_step")
 
 

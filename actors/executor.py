@@ -31,6 +31,7 @@ from .call import (
     failed,
     is_async,
     step_info,
+    tell,
 )
 from .errors import DefinitionError
 from .isolate import Isolated
@@ -146,7 +147,7 @@ class Executor:
         body = self._bodies.get(token)
         if body is None or body.info.cancelled:
             return
-        body.info._told.set()  # noqa: SLF001  (its other half)
+        tell(body.info)
         match body.place:
             case "loop":
                 self._steps.tell(token)

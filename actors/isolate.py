@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -27,6 +26,8 @@ from .retry import is_hopeless
 from .threads import Threads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fencepost.world import events
 
     from .steploop import Lifespan
@@ -158,7 +159,7 @@ class Child:
         self.healthy = True
         # A session of its own: Ctrl-C at the terminal is the node's business, and what the step has started can
         # be killed with it.
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and a constant)
             [sys.executable, "-c", _BOOT, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -263,7 +264,7 @@ def _job(call: Call) -> wire.Job:
 
 
 def _done(answer: wire.Answer) -> Done:
-    if answer.result is not None:
+    if answer.result is not msgspec.UNSET:
         return Succeeded(bytes(answer.result))
     if answer.cancelled or answer.error is None:
         return Cancelled()

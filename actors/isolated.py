@@ -18,7 +18,19 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import msgspec
 
 from . import wire
-from .call import Call, Cancelled, Done, Failed, StepInfo, Succeeded, attempt_async, attempt_sync, failed, is_async
+from .call import (
+    Call,
+    Cancelled,
+    Done,
+    Failed,
+    StepInfo,
+    Succeeded,
+    attempt_async,
+    attempt_sync,
+    failed,
+    is_async,
+    tell,
+)
 from .codec import Parameters, Returns
 from .failures import describe
 from .retry import is_hopeless
@@ -147,7 +159,7 @@ class _Child:
 
     def _stop_body(self) -> None:
         if self._body is not None:
-            self._body.info._told.set()  # noqa: SLF001  (its other half)
+            tell(self._body.info)
             if isinstance(self._body.task, asyncio.Task):
                 self._body.task.cancel()
 

@@ -13,15 +13,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, cast
 
 import structlog
 
 from .call import Call, Cancelled, Done, StepInfo, attempt_async
 from .errors import LifespanError
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 Lifespan = Callable[[], AbstractAsyncContextManager[Any]]
 
@@ -45,7 +42,7 @@ def entered(lifespan: Lifespan | None) -> AbstractAsyncContextManager[Any]:
             f"lifespan must return an async context manager (is @asynccontextmanager missing?), "
             f"got {type(manager).__name__}"
         )
-    return manager
+    return cast("AbstractAsyncContextManager[Any]", manager)
 
 
 class StepLoop:
@@ -87,14 +84,13 @@ class StepLoop:
     def sign(self) -> Future[None]:
         """Return a future that is done when the loop next gets to it."""
         future: Future[None] = Future()
-        self._loop.call_soon_threadsafe(future.set_result, None)
+        self._loop.call_soon_threadsafe(_give, future)
         return future
 
     def doing(self) -> tuple[str, str]:
         """Return the name of the step that has the loop now, and where it is, as far as can be seen from outside."""
         task = asyncio.current_task(self._loop)
-        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  (the documented way to it)
-        return (task.get_name() if task else ""), _place(frame)
+        return (task.get_name() if task else ""), _place_of(self._thread)
 
     async def stop(self) -> None:
         """Leave the lifespan and end the thread. Never raises; a thread that does not end is left behind."""
@@ -170,9 +166,13 @@ def lifespan_failed(exc: BaseException) -> LifespanError:
     return error
 
 
+def _give(sign: Future[None]) -> None:
+    if sign.set_running_or_notify_cancel():
+        sign.set_result(None)
+
+
 def _place_of(thread: threading.Thread) -> str:
-    return _place(sys._current_frames().get(thread.ident or 0))  # noqa: SLF001  (the documented way to it)
-
-
-def _place(frame: FrameType | None) -> str:
+    """Return the line a thread is at."""
+    frames = sys._current_frames()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  (documented, for this use)
+    frame = frames.get(thread.ident or 0)
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""

@@ -48,7 +48,7 @@ class Answer(msgspec.Struct, tag=True):
     """How the attempt ended: one of the three. `hopeless`: the error is of a kind that no retry helps."""
 
     token: str
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     error: events.ErrorData | None = None
     cancelled: bool = False
     hopeless: bool = False

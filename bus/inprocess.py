@@ -173,7 +173,7 @@ class InProcessBus:
         self._keep_bell(_Letter(bell, self._keep_bell, next(self._sequence)))
 
     def _keep_bell(self, letter: _Letter) -> None:
-        assert isinstance(letter.what, Bell)  # noqa: S101 - the shelf of bells holds bells
+        assert isinstance(letter.what, Bell)
         self._bells.put((letter.what.app, letter.what.partition), letter)
 
     async def take(self, app: str, partitions: Sequence[int], on_bell: OnBell) -> Subscription:
@@ -181,7 +181,7 @@ class InProcessBus:
         name_checked("app", app)
 
         async def handle(letter: _Letter) -> None:
-            assert isinstance(letter.what, Bell)  # noqa: S101 - the shelf of bells holds bells
+            assert isinstance(letter.what, Bell)
             await on_bell(letter.what)
 
         return self._bells.take(frozenset((app, partition) for partition in partitions), handle)
@@ -205,7 +205,7 @@ class InProcessBus:
         """See Bus."""
 
         async def handle(letter: _Letter) -> None:
-            assert isinstance(letter.what, StartMessage)  # noqa: S101 - the shelf of starts holds starts
+            assert isinstance(letter.what, StartMessage)
             await on_start(replace(letter.what, delivery=letter.delivery))
 
         return self._starts.take(frozenset({"start"}), handle)

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from .interface import Again
 
-__all__ = ["Letter", "Mailboxes", "retry_delay_s"]
+__all__ = ["Letter", "Mailboxes", "cancelled", "retry_delay_s"]
 
 log = logging.getLogger("fencepost.bus")
 
@@ -56,6 +56,12 @@ LetterT = TypeVar("LetterT", bound=Letter)
 def retry_delay_s(delivery: int) -> float:
     """Double from a tenth of a second to five, so that a handler that always fails does not spin."""
     return min(RETRY_FIRST_S * 2.0 ** min(delivery - 1, DOUBLINGS_MAX), RETRY_MAX_S)
+
+
+def cancelled() -> bool:
+    """Tell whether it is this task that is to end, and not something a handler awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 @dataclass(slots=True)
@@ -128,6 +134,8 @@ class Mailboxes(Generic[LetterT]):
         except Again as again:
             return again.delay_s
         except (Exception, asyncio.CancelledError):  # a cancelled handler must not leave its key closed for ever
+            if cancelled():
+                raise
             log.exception("a handler failed; its message comes again: %r", letter)
             return retry_delay_s(letter.delivery)
         return None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 
 from .interface import OnRequest, Reply, Request
+from .mailbox import cancelled
 
 __all__ = ["answered", "too_large"]
 
@@ -17,6 +18,8 @@ async def answered(handler: OnRequest, request: Request, body_bytes_max: int) ->
     try:
         reply = await handler(request)
     except (Exception, asyncio.CancelledError):  # who asked waits for an answer, whatever ended the handler
+        if cancelled():
+            raise
         log.exception("the handler of %s failed", request.endpoint)
         return Reply(b"", "internal", "the node could not answer; its log says why")
     return too_large(reply, body_bytes_max)

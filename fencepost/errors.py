@@ -30,12 +30,13 @@ WorldError                                   what the store itself says, to node
 
 from __future__ import annotations
 
-from fencepost.actors.errors import (
+from typing import TYPE_CHECKING
+
+from fencepost.actors import (
     DefinitionError,
     FatalError,
     FencepostError,
     InvalidInput,
-    LifespanError,
     NondeterminismError,
     RetryAfter,
     SerializationError,
@@ -43,3 +44,144 @@ from fencepost.actors.errors import (
     StepLost,
     StepTimeout,
 )
+from fencepost.actors import errors as _authors
+from fencepost.world import ClaimLost, RunEnded, StaleLog, Superseded, Taken, UnknownEvent, WorldError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LifespanError = _authors.LifespanError
+
+__all__ = [
+    "ClaimLost",
+    "DefinitionError",
+    "FatalError",
+    "FencepostError",
+    "InvalidInput",
+    "LifespanError",
+    "LoadError",
+    "NondeterminismError",
+    "RequestRefused",
+    "RetryAfter",
+    "RunCancelled",
+    "RunEnded",
+    "RunExists",
+    "RunFailed",
+    "RunNotFound",
+    "RunTerminated",
+    "SerializationError",
+    "SettingsError",
+    "StaleLog",
+    "StepFailed",
+    "StepLost",
+    "StepTimeout",
+    "Superseded",
+    "Taken",
+    "Unavailable",
+    "UnknownEvent",
+    "ValueTooLarge",
+    "WorkflowUnknown",
+    "WorldError",
+]
+
+
+# ---- at the client
+
+
+class RunNotFound(FencepostError):
+    """No run and no chain has this id."""
+
+    def __init__(self, message: str, run_id: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
+class RunExists(FencepostError):
+    """The id belongs to a run that was started with another workflow or other input."""
+
+    def __init__(self, message: str, id: str = "") -> None:  # noqa: A002  (the name callers gave it by)
+        super().__init__(message)
+        self.id = id
+
+
+class RunFailed(FencepostError):
+    """The run failed. `cause` is its original exception when that could be rebuilt, else None.
+
+    `code` is one of user_error, max_events, timeout, node_lost, internal; `kind` names the original type as
+    `module:Qualified.name`.
+    """
+
+    def __init__(
+        self, message: str, *, run_id: str = "", code: str = "", kind: str = "", cause: Exception | None = None
+    ) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.code = code
+        self.kind = kind
+        self.cause = cause
+
+
+class RunCancelled(FencepostError):
+    """The run ended because somebody cancelled it."""
+
+    def __init__(self, run_id: str, reason: str = "") -> None:
+        super().__init__(f"run {run_id} was cancelled" + (f": {reason}" if reason else ""))
+        self.run_id = run_id
+        self.reason = reason
+
+
+class RunTerminated(FencepostError):
+    """The run was ended from outside, without running its code again."""
+
+    def __init__(self, run_id: str, reason: str = "") -> None:
+        super().__init__(f"run {run_id} was terminated" + (f": {reason}" if reason else ""))
+        self.run_id = run_id
+        self.reason = reason
+
+
+class ValueTooLarge(FencepostError):
+    """A value is over a bound; nothing was sent or written. The sizes are 0 where only the message tells them."""
+
+    def __init__(self, message: str, size_bytes: int = 0, limit_bytes: int = 0) -> None:
+        super().__init__(message)
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+
+
+class WorkflowUnknown(FencepostError):
+    """No node knows a workflow of this name."""
+
+    def __init__(self, message: str, workflow: str = "") -> None:
+        super().__init__(message)
+        self.workflow = workflow
+
+
+class Unavailable(FencepostError):
+    """Something cannot be reached or used now; the message says what, and what to do."""
+
+
+class RequestRefused(FencepostError):
+    """A node refused a request, or failed at it; `code` is what it said."""
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+# ---- before anything runs
+
+
+class SettingsError(FencepostError):
+    """Settings are wrong; `problems` has one sentence for each."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class LoadError(FencepostError):
+    """There is nothing to run at a target, or its code does not load."""
+
+    def __init__(self, message: str, target: str = "") -> None:
+        super().__init__(message)
+        self.target = target

@@ -103,9 +103,7 @@ def last_waking(events: Iterable[EventBody], first_seq: int, before: int) -> int
 
 def last_revoking(events: Iterable[EventBody], first_seq: int, before: int) -> int:
     """Return the position of the last event that takes a right away from a decider who has not seen it."""
-    return max(
-        (seq for seq, body in enumerate(events, first_seq) if isinstance(body, CancelRequested)), default=before
-    )
+    return max((seq for seq, body in enumerate(events, first_seq) if isinstance(body, CancelRequested)), default=before)
 
 
 def ends_claim(outcome: Outcome) -> bool:

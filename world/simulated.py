@@ -116,9 +116,7 @@ class SimulatedWorld(Face):
         hash_seed: int = 0,
         max_value_bytes: int = MAX_VALUE_BYTES,
     ) -> None:
-        connection = sqlite3.connect(
-            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=256
-        )
+        connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=256)
         connection.row_factory = sqlite3.Row
         constants = schema.Constants(namespace, partitions, hash_seed)
         facts = schema.prepare(connection, WHERE, constants, clock)

@@ -14,13 +14,14 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nats import errors as nats_errors
 
 from ..errors import BusUnusable, PayloadTooLarge, Unreachable
 from .client import Client, ConnectOptions, connected_client
+from .silence import TICK_S, Silence
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "Listening", "Nobody"]
 
 log = logging.getLogger("fencepost.bus")
-
-TICK_S: Final = 0.25
-BLOCKED_S: Final = 0.5
-"""A tick that is later than this was held up by this process, not by the server."""
 
 GIVE_UP_ON_CLIENT_S: Final = 6.0
 CLOSE_S: Final = 2.0
@@ -60,35 +57,6 @@ class _Question:
     answer: asyncio.Future[Msg]
 
 
-@dataclass(slots=True)
-class _Silence:
-    """How long the server was silent, with the time taken out in which this process did not listen."""
-
-    heard: float = field(default_factory=time.monotonic)
-    ticked: float = field(default_factory=time.monotonic)
-    blocked_from: float = 0.0
-    blocked_to: float = -1.0
-
-    def tick(self) -> None:
-        now = time.monotonic()
-        late = now - self.ticked - TICK_S
-        if late > BLOCKED_S:
-            self.blocked_from, self.blocked_to = self.ticked, now
-            self.heard += late
-        self.ticked = now
-
-    def seconds(self) -> float:
-        # Between a block and the tick after it, only what was known at the tick before counts.
-        return max(0.0, min(time.monotonic(), self.ticked + TICK_S + BLOCKED_S) - self.heard)
-
-    def arrival(self) -> float:
-        """When a message that is seen now may have arrived: after a block, as early as its beginning."""
-        now = time.monotonic()
-        if now - self.blocked_to < BLOCKED_S:
-            return self.blocked_from
-        return self.ticked if now - self.ticked > TICK_S + BLOCKED_S else now
-
-
 class Connection:
     """One named connection."""
 
@@ -99,7 +67,7 @@ class Connection:
         self._questions: dict[str, _Question] = {}
         self._tokens = itertools.count(1)
         self._answers: Listening | None = None
-        self._silence = _Silence()
+        self._silence = Silence()
         self._tasks: set[asyncio.Task[object]] = set()
         self._ticker: asyncio.Task[object] | None = None
         self._reviver: asyncio.Task[object] | None = None
@@ -139,7 +107,7 @@ class Connection:
         return str(self._live().new_inbox())
 
     def arrival(self) -> float:
-        """Return when what is received now may have arrived (see `_Silence`)."""
+        """Return when what is received now may have arrived (see `Silence`)."""
         return self._silence.arrival()
 
     # ---- life
@@ -154,7 +122,7 @@ class Connection:
         self._closing = False
         self._client = await self._connected()
         self._away_since = None
-        self._silence = _Silence()
+        self._silence = Silence()
         self._answers = await self.listen(f"{self._client.new_inbox()}.*", self._on_answer)
         self._ticker = self._spawn(self._ticking())
 
@@ -270,7 +238,7 @@ class Connection:
 
     async def _subscribe(self, client: Client, listening: Listening) -> None:
         async def heard(message: Msg) -> None:
-            self._silence.heard = time.monotonic()
+            self._silence.hear()
             await listening.on_message(message)
 
         listening.current = await client.subscribed(listening.subject, listening.queue, heard)
@@ -327,7 +295,7 @@ class Connection:
             return
         self._away_since = None
         self._said.clear()
-        self._silence.heard = time.monotonic()
+        self._silence.hear()
         log.info("bus %s: connected again", self._options.shown)
         for call in list(self.on_up):
             await call()
@@ -376,7 +344,7 @@ class Connection:
                     await self._subscribe(client, listening)
             except (BusUnusable, Unreachable, nats_errors.Error, OSError) as error:
                 await self._on_error(error)
-                await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311 - spreads a crowd, hides nothing
+                await asyncio.sleep(random.uniform(0.2, 1.0))
             else:
                 self._client = client
                 await self._on_back(client)

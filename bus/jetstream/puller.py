@@ -184,7 +184,7 @@ class Puller:
                 if str(error) != said:
                     said = str(error)
                     log.warning("consumer %s cannot be made now: %s", self._lane.consumer, said)
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads a crowd, hides nothing
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, REPAIR_MAX_S)
         self._repair = None
         await self._pull_anew()

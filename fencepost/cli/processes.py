@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["end", "is_running", "leftovers", "started"]
 
 GENTLY_S: Final = 3.0
-SAME_S: Final = 0.02
-"""Creation times of one process, read twice, differ by less: they are counted in hundredths of a second."""
+SAME_S: Final = 1.5
+"""Creation times of one process, read twice, differ by less: systems count from a boot time that clocks may move."""
 
 
 def started(name: str, pid: int) -> Started | None:
@@ -36,8 +36,8 @@ def is_running(known: Started | None) -> bool:
 
 def leftovers(state: Path, file: DevFile | None) -> list[Started]:
     """Return what an earlier `dev` of this state folder started and could not stop."""
-    known = list(file.processes) if file else []
-    return [one for one in (*known, *_servers_of(state)) if is_running(one)]
+    known = [*(file.processes if file else []), *_servers_of(state)]
+    return list({one.pid: one for one in known if is_running(one)}.values())
 
 
 def end(processes: Iterable[Started]) -> list[Started]:

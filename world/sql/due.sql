@@ -29,29 +29,29 @@ LIMIT :limit;
 
 -- name: ring_claimed_by_dead
 INSERT INTO due (kind, id, partition, at)
-SELECT DISTINCT 'run', r.run_id, r.partition, :at
-FROM claims c
-JOIN runs r ON r.run_id = c.run_id
-WHERE r.ended_at IS NULL AND c.incarnation NOT IN (SELECT incarnation FROM members WHERE left_at IS NULL)
-ORDER BY r.run_id
+SELECT 'run', run_id, partition, :at
+FROM runs
+WHERE ended_at IS NULL
+  AND run_id IN (
+    SELECT run_id
+    FROM claims
+    WHERE incarnation NOT IN (SELECT incarnation FROM members WHERE left_at IS NULL))
 ON CONFLICT (kind, id) DO UPDATE SET at = excluded.at WHERE excluded.at < due.at;
 
 -- name: ring_claimed_by
 INSERT INTO due (kind, id, partition, at)
-SELECT DISTINCT 'run', r.run_id, r.partition, :at
-FROM claims c
-JOIN runs r ON r.run_id = c.run_id
-WHERE r.ended_at IS NULL AND c.incarnation = :incarnation
-ORDER BY r.run_id
+SELECT 'run', run_id, partition, :at
+FROM runs
+WHERE ended_at IS NULL
+  AND run_id IN (SELECT run_id FROM claims WHERE incarnation = :incarnation)
 ON CONFLICT (kind, id) DO UPDATE SET at = excluded.at WHERE excluded.at < due.at;
 
 -- name: ring_offered
 INSERT INTO due (kind, id, partition, at)
-SELECT DISTINCT 'run', r.run_id, r.partition, :at
-FROM offers o
-JOIN runs r ON r.run_id = o.run_id
-WHERE o.queue IN (SELECT value FROM json_each(:queues))
-ORDER BY r.run_id
+SELECT 'run', run_id, partition, :at
+FROM runs
+WHERE ended_at IS NULL
+  AND run_id IN (SELECT run_id FROM offers WHERE queue IN (SELECT value FROM json_each(:queues)))
 ON CONFLICT (kind, id) DO UPDATE SET at = excluded.at WHERE excluded.at < due.at;
 
 -- Only those without a due: one that has it begins then, which may be later on purpose.
@@ -59,9 +59,8 @@ ON CONFLICT (kind, id) DO UPDATE SET at = excluded.at WHERE excluded.at < due.at
 INSERT INTO due (kind, id, partition, at)
 SELECT 'run', run_id, partition, :at
 FROM runs
-WHERE ended_at IS NULL AND status = 'pending' AND stalled = '' AND app = :app
+WHERE status = 'pending' AND stalled = '' AND app = :app
   AND workflow IN (SELECT value FROM json_each(:workflows))
-ORDER BY run_id
 ON CONFLICT (kind, id) DO NOTHING;
 
 -- name: ring_stalled
@@ -69,5 +68,4 @@ INSERT INTO due (kind, id, partition, at)
 SELECT 'run', run_id, partition, :at
 FROM runs
 WHERE stalled <> '' AND app = :app
-ORDER BY run_id
 ON CONFLICT (kind, id) DO UPDATE SET at = excluded.at WHERE excluded.at < due.at;

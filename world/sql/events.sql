@@ -17,12 +17,11 @@ FROM events
 WHERE run_id = :run_id AND op = :op AND op <> '' AND seq < :before
 ORDER BY seq;
 
+-- In the order of its index, so the first is the first. (With ORDER BY seq it would walk the run's whole log.)
 -- name: event_by_key
 SELECT seq, at
 FROM events
-WHERE run_id = :run_id AND type = :type AND key = :key AND key <> ''
-ORDER BY seq
-LIMIT 1;
+WHERE run_id = :run_id AND type = :type AND key = :key AND key <> '';
 
 -- Walks back from the tail: who asks means "a moment ago". `at` is monotone in `seq`.
 -- name: position_before

@@ -28,7 +28,7 @@ SELECT coalesce(
 -- Runs nobody of their own app could begin go to the app that knows their workflow.
 -- name: adopt_pending
 UPDATE runs SET app = :app
-WHERE ended_at IS NULL AND status = 'pending' AND app <> :app
+WHERE status = 'pending' AND app <> :app
   AND workflow IN (SELECT value FROM json_each(:workflows))
   AND NOT EXISTS (
     SELECT 1

@@ -165,6 +165,7 @@ CREATE TABLE members (
 ) STRICT;
 
 CREATE INDEX members_by_app ON members (app, number);
+CREATE INDEX members_alive ON members (incarnation) WHERE left_at IS NULL;
 
 CREATE TABLE letters (
     number      INTEGER NOT NULL PRIMARY KEY,

@@ -58,9 +58,7 @@ class Log(Effects):
     def _repeated(self, run: Held, batch: Batch) -> Accepted | None:
         """Return the answer of the first time, also on an ended run: what ended it may be what is repeated."""
         for body in batch.events:
-            found = key_of(body) and self.one(
-                "event_by_key", run_id=run.run_id, type=kind_of(body), key=key_of(body)
-            )
+            found = key_of(body) and self.one("event_by_key", run_id=run.run_id, type=kind_of(body), key=key_of(body))
             if found:
                 between = self._between(run, batch)
                 return Accepted(found["seq"], from_us(found["at"]), run.fence, between, repeated=True)

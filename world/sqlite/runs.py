@@ -145,11 +145,13 @@ class Runs(Log):
 
     def count(self) -> dict[str, int]:
         """See World."""
-        found = {row["status"]: row["runs"] for row in self.all("count_runs")}
-        letters = self.one("count_letters")
-        return {status: found.get(status, 0) for status in COUNTED} | {
-            "dead": letters["letters"] if letters else 0
-        }
+        found: dict[str, int] = dict.fromkeys(COUNTED, 0)
+        for row in self.all("count_runs"):
+            found[row["status"]] = row["runs"]
+        for row in self.all("count_stalled"):
+            found[row["status"]] -= row["runs"]
+            found["stalled"] += row["runs"]
+        return found | {row["status"]: row["letters"] for row in self.all("count_letters")}
 
 
 def _created(new: NewRun) -> RunCreated:

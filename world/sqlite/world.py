@@ -139,13 +139,9 @@ def _locked(path: str) -> FileLock:
     try:
         lock.acquire()
     except Timeout as error:
-        raise Unusable(
-            f"{path} is in use by another process: stop it, or give this one a file of its own"
-        ) from error
+        raise Unusable(f"{path} is in use by another process: stop it, or give this one a file of its own") from error
     except OSError as error:
-        raise Unusable(
-            f"{path} cannot be locked ({error.strerror}): make its folder writable for this user"
-        ) from error
+        raise Unusable(f"{path} cannot be locked ({error.strerror}): make its folder writable for this user") from error
     return lock
 
 

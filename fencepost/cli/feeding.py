@@ -1,0 +1,138 @@
+"""Feeds lines: one run each, many at once, lines with the same id in their order.
+
+A line whose id was used before by the same input finds its run again, so feeding a file twice starts nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from ..asking import Asking
+from ..answers import Started
+from ..answers import read as read_answer
+from ..envelopes import Start, new_id
+from ..errors import FencepostError, InvalidInput, RunExists, SerializationError, ValueTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from .lines import Line
+
+__all__ = ["Fed", "Feeder", "Refused", "sent"]
+
+AT_ONCE: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A line that started nothing, and why."""
+
+    line: int
+    code: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Fed:
+    """What became of the lines so far."""
+
+    lines: int = 0
+    started: int = 0
+    repeated: int = 0
+    run_ids: set[str] = field(default_factory=set[str])
+    refused: list[Refused] = field(default_factory=list[Refused])
+
+
+class OnStarted(Protocol):
+    """Told about every run, in the order of the answers."""
+
+    def __call__(self, line: Line, started: Started) -> None:
+        """Take note."""
+        ...
+
+
+async def sent(
+    asking: Asking, workflow: str, raw: bytes, *, id: str = "", attributes: Mapping[str, str] | None = None  # noqa: A002
+) -> Started:
+    """Start one run with a JSON text as its input; without an id it gets one, so that it can be asked twice.
+
+    Raises:
+        FencepostError: refused, or nobody answers.
+    """
+    start = Start(id=id or new_id(), input=msgspec.Raw(raw), attributes=dict(attributes or {}))
+    return read_answer(await asking.send("start", msgspec.json.encode(start), rest=workflow, about=start.id), Started)
+
+
+@dataclass(slots=True)
+class Feeder:
+    """Feeds one workflow. `bury` is told about a line that no message can carry or no workflow takes."""
+
+    asking: Asking
+    workflow: str
+    attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    on_started: OnStarted | None = None
+    bury: Callable[[Line, str, str], Awaitable[None]] | None = None
+    fed: Fed = field(default_factory=Fed)
+    _last: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, "asyncio.Task[None]"])
+
+    async def feed(self, lines: Iterable[Line]) -> Fed:
+        """Feed all lines and return what became of them.
+
+        Raises:
+            FencepostError: nobody answers; what was fed until then stays.
+        """
+        places = asyncio.Semaphore(AT_ONCE)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for line in lines:
+                    await places.acquire()
+                    self._begin(group, line).add_done_callback(lambda _: places.release())
+        except* FencepostError as several:
+            raise several.exceptions[0] from None
+        return self.fed
+
+    def _begin(self, group: asyncio.TaskGroup, line: Line) -> asyncio.Task[None]:
+        self.fed.lines += 1
+        if not line.id:
+            return group.create_task(self._take(line))
+        task = group.create_task(self._after(self._last.get(line.id), line))
+        self._last[line.id] = task
+        task.add_done_callback(lambda done: self._forget(line.id, done))
+        return task
+
+    def _forget(self, id: str, task: asyncio.Task[None]) -> None:  # noqa: A002
+        if self._last.get(id) is task:
+            del self._last[id]
+
+    async def _after(self, earlier: asyncio.Task[None] | None, line: Line) -> None:
+        if earlier is not None:
+            await asyncio.wait({earlier})
+        await self._take(line)
+
+    async def _take(self, line: Line) -> None:
+        if line.flaw:
+            await self._refuse(line, InvalidInput(line.flaw))
+            return
+        try:
+            started = await sent(self.asking, self.workflow, line.raw, id=line.id, attributes=self.attributes)
+        except (InvalidInput, SerializationError, ValueTooLarge, RunExists) as refusal:
+            await self._refuse(line, refusal)
+            return
+        self._count(line, started)
+
+    def _count(self, line: Line, started: Started) -> None:
+        self.fed.run_ids.add(started.run_id)
+        self.fed.repeated += started.existing
+        self.fed.started += not started.existing
+        if self.on_started:
+            self.on_started(line, started)
+
+    async def _refuse(self, line: Line, refusal: FencepostError) -> None:
+        code, reason = type(refusal).__name__, str(refusal)
+        if self.bury and not isinstance(refusal, RunExists):
+            await self.bury(line, code, reason)
+        self.fed.refused.append(Refused(line.number, code, reason))
