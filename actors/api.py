@@ -33,7 +33,7 @@ from .errors import InvalidInput
 from .starting import Starter, read_envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from .host import Host
 
@@ -133,7 +133,8 @@ class Api:
         except RunEnded as ended:
             return {"run_id": run.run_id, "status": ended.status, "changed": False}
         self.ring(run.run_id)
-        await self.bus.announce(f"event.{run.run_id}", msgspec.json.encode({"seq": accepted.first_seq}))
+        over = isinstance(body, ev.RunTerminated)
+        await self.bus.announce(f"event.{run.run_id}", views.news(accepted.first_seq, over=over))
         return {"run_id": run.run_id, "changed": not accepted.repeated}
 
     async def resume(self, ask: Ask) -> dict[str, Any]:
@@ -155,8 +156,7 @@ class Api:
         async with self.bus.follow(f"event.{run.run_id}") as news:
             deadline_s = self.host.monotonic_s() + min(ask.wait_s, WAIT_S_MAX)
             while (run := await self.world.find(run.run_id)).ended_at is None:
-                left_s = deadline_s - self.host.monotonic_s()
-                if left_s <= 0 or not await _heard(news, left_s):
+                if not await _heard_of_end(news, deadline_s - self.host.monotonic_s()):
                     return {**views.run_view(await self.world.find(run.run_id)), "waiting": True}
         last = await self.world.more(run.run_id, run.seq - 1)
         return {"run_id": run.run_id, **views.end_view(last[-1].body)}
@@ -168,7 +168,7 @@ class Api:
             deadline_s = self.host.monotonic_s() + min(ask.wait_s, WAIT_S_MAX)
             while not (found := await self.world.more(run.run_id, ask.after, max(1, min(ask.limit, 200)))):
                 left_s = deadline_s - self.host.monotonic_s()
-                if run.ended_at is not None or left_s <= 0 or not await _heard(news, left_s):
+                if run.ended_at is not None or not await _heard(news, left_s):
                     break
                 run = await self.world.find(ask.id)
         ended = bool(found) and isinstance(found[-1].body, ev.TERMINAL)
@@ -262,13 +262,27 @@ def _refused(code: str, message: str) -> Reply:
     return Reply(msgspec.json.encode({"error": code, "message": message}), error=code, description=message)
 
 
-async def _heard(news: Any, wait_s: float) -> bool:
+async def _heard(news: AsyncIterator[bytes], wait_s: float) -> bytes:
+    """Return the next news, or nothing when there is none in time."""
+    if wait_s <= 0:
+        return b""
     try:
         async with asyncio.timeout(wait_s):
-            await anext(news)
+            return await anext(news)
     except (TimeoutError, StopAsyncIteration):
-        return False
-    return True
+        return b""
+
+
+async def _heard_of_end(news: AsyncIterator[bytes], wait_s: float) -> bool:
+    """Wait for news that the run ended. A step's news is passed over: reading the run each time would cost more."""
+    try:
+        async with asyncio.timeout(max(0.0, wait_s)):
+            async for told in news:
+                if b'"over":true' in told:
+                    return True
+    except TimeoutError:
+        pass
+    return False
 
 
 def _bounded(rows: list[dict[str, Any]], bytes_max: int) -> list[dict[str, Any]]:

@@ -186,7 +186,7 @@ class Awake:
             self._return_slots(decision)
             raise
         self._act(decision)
-        await around.announce(self.run_id, self.turn.seq)
+        await around.announce(self.run_id, self.turn.seq, self.over)
 
     def _own(self, decision: Decision, accepted: Accepted) -> list[ev.Event]:
         tick = accepted.fence.tick
@@ -262,7 +262,7 @@ class Awake:
         accepted = await self.append(Batch(self.run_id, (end,), self.turn.seq))
         self.over = True
         self._around.bodies.stop_run(self.run_id)
-        await self._around.announce(self.run_id, accepted.first_seq)
+        await self._around.announce(self.run_id, accepted.first_seq, True)  # noqa: FBT003  (over)
 
     def evict(self) -> None:
         """Forget the coroutine; the log has everything."""

@@ -7,11 +7,11 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
 import structlog
 
 from fencepost.world import Member, World
 
+from . import views
 from .api import Api
 from .bodies import Bodies
 from .executor import Executor
@@ -170,8 +170,8 @@ class Node:
             if actor.asleep:
                 self._actors.pop(run_id, None)
 
-    async def _announce(self, run_id: str, seq: int) -> None:
-        await self.bus.announce(f"event.{run_id}", msgspec.json.encode({"seq": seq}))
+    async def _announce(self, run_id: str, seq: int, over: bool) -> None:  # noqa: FBT001  (called by position)
+        await self.bus.announce(f"event.{run_id}", views.news(seq, over=over))
 
     async def _reap(self) -> None:
         """Put idle runs to sleep; the idlest at once when there are more than `max_live_runs`."""

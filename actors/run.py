@@ -161,7 +161,7 @@ class RunActor:
             end = ev.RunCancelled(reason=cancel.reason)
             batch = Batch(self.run_id, (end,), run.seq, opened.fence, self._around.host.token())
         accepted = await self._append(batch)
-        await self._around.announce(self.run_id, accepted)
+        await self._around.announce(self.run_id, accepted, True)  # noqa: FBT003  (over)
         return True
 
     async def _leave_waiting(self, opened: Opened, workflow: Workflow[Any, Any] | None) -> None:
@@ -194,7 +194,7 @@ class RunActor:
         except RunEnded:
             return True
         log.warning("run stalled", run=self.run_id, why=why)
-        await self._around.announce(self.run_id, 0)
+        await self._around.announce(self.run_id, 0, False)  # noqa: FBT003  (not over)
         return True
 
     def _let_bodies_go(self) -> None:

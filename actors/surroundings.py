@@ -31,8 +31,8 @@ class Surroundings:
     """Tell whether this node serves a queue."""
     arm: Callable[[str, datetime], None]
     """Tick a run at an instant (the timer actor)."""
-    announce: Callable[[str, int], Awaitable[None]]
-    """Tell the live feed how far a run's log goes."""
+    announce: Callable[[str, int, bool], Awaitable[None]]
+    """Tell the live feed how far a run's log goes, and whether it ended."""
     activations: asyncio.Semaphore
     repaired: Callable[[], None]
     """Count a repair by the sweeper."""

@@ -12,6 +12,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
+from fencepost.world import ValueTooLarge
 from fencepost.world import events as ev
 
 from . import codec, failures
@@ -21,7 +22,7 @@ from .loop import NeverQuiet, WorkflowLoop, entered
 from .operations import Diverged, Operation, Operations, awaiting_line, call_site
 from .paths import owner_of
 from .stand_ins import draw_owner, standing_in
-from .values import inline
+from .values import bounded, inline
 from .watch import TurnTooLong, in_turn
 
 if TYPE_CHECKING:
@@ -198,8 +199,9 @@ class Turn:
         error = root.exception()
         if error is None:
             try:
-                return ev.RunCompleted(result=inline(self.workflow.returns.encode(root.result())))
-            except FencepostError as unfit:
+                data = self.workflow.returns.encode(root.result())
+                return ev.RunCompleted(result=inline(bounded(data, f"the result of workflow {self.workflow.name!r}")))
+            except (FencepostError, ValueTooLarge) as unfit:
                 error = unfit
         if _is_nondeterminism(error):
             raise Stuck(f"{error} ({self.line() or self.workflow.name})")
@@ -266,7 +268,7 @@ class Turn:
     async def call(self, step: Step[Any, Any], args: Any, kwargs: Any) -> Any:
         """Ask for a step and wait for its outcome."""
         path = self._next_path()
-        data = step.params.encode(args, kwargs)
+        data = bounded(step.params.encode(args, kwargs), f"the arguments of step {step.name!r}")
         order = ev.StepCreated(op=path, name=step.name, args=inline(data), queue=step.queue, digest=codec.digest(data))
         future = self.loop.create_future()
         operation = self._issue(Operation(path, order, self.seq, call_site(), step=step, future=future))

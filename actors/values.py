@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from fencepost.world import ValueTooLarge
 from fencepost.world import events as ev
 
 if TYPE_CHECKING:
@@ -15,6 +16,17 @@ INLINE_BYTES_MAX = 128 * 1024
 VALUE_BYTES_MAX = 16 * 1024 * 1024
 
 _FIELD: dict[type[ev.Body], str] = {ev.StepCreated: "args", ev.StepCompleted: "result", ev.RunCompleted: "result"}
+
+
+def bounded(data: bytes, what: str) -> bytes:
+    """Return a JSON text that is not over the bound.
+
+    Raises:
+        ValueTooLarge: it is; refused before anything is written.
+    """
+    if len(data) > VALUE_BYTES_MAX:
+        raise ValueTooLarge(what, len(data), VALUE_BYTES_MAX)
+    return data
 
 
 def inline(data: bytes) -> ev.Value:

@@ -12,7 +12,12 @@ from fencepost.world import events as ev
 if TYPE_CHECKING:
     from fencepost.world import Letter, Run
 
-_SECRET = {"seed"}
+_LEFT_OUT = {"type", "op", "seed"}
+
+
+def news(seq: int, *, over: bool) -> bytes:
+    """Return what the live feed says of a run: how far its log goes, and whether it ended."""
+    return msgspec.json.encode({"seq": seq, "over": over})
 
 
 def run_view(run: Run) -> dict[str, Any]:
@@ -35,16 +40,16 @@ def run_view(run: Run) -> dict[str, Any]:
 
 def event_view(run_id: str, event: ev.Event) -> dict[str, Any]:
     """Return an event as JSON: its id, position, tick, instant, type, operation and the rest as `data`."""
-    data = msgspec.to_builtins(event.body)
-    kind, op = data.pop("type"), data.pop("op", "")
+    # Values stay text: an int of a user's may be larger than what can be written again.
+    fields = msgspec.json.decode(ev.encode_body(event.body), type=dict[str, msgspec.Raw])
     return {
         "id": f"{run_id}:{event.seq}",
         "seq": event.seq,
         "tick": event.tick,
         "at": event.at,
-        "type": kind,
-        "op": op,
-        "data": {name: value for name, value in data.items() if name not in _SECRET},
+        "type": ev.kind_of(event.body),
+        "op": event.body.op,
+        "data": {name: value for name, value in fields.items() if name not in _LEFT_OUT},
     }
 
 

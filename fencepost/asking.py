@@ -6,6 +6,7 @@ Every question may be asked twice: one that changes something carries an id or a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -67,9 +68,7 @@ class Asking:
         self.answered = False
         """Whether anybody ever answered: then an absence is one, and not a wrong address or namespace."""
 
-    async def ask(
-        self, endpoint: str, kind: type[T], *, rest: str = "", wait_s: float = 0.0, **question: Any
-    ) -> T:
+    async def ask(self, endpoint: str, kind: type[T], *, rest: str = "", wait_s: float = 0.0, **question: Any) -> T:
         """Ask and return the answer. `wait_s` is how long the node may wait for news.
 
         Raises:
@@ -144,9 +143,7 @@ def _accepted(reply: Reply, about: str) -> bytes:
     if not reply.error:
         return reply.body
     message = reply.description
-    try:
+    with contextlib.suppress(msgspec.MsgspecError):  # no node of ours wrote it: the header is all there is
         message = msgspec.json.decode(reply.body, type=_Refusal).message or message
-    except msgspec.MsgspecError:
-        pass  # no node of ours wrote it: the header is all there is
     make = _BY_NAME.get(reply.error)
     raise make(message, about) if make else RequestRefused(message or reply.error, reply.error)

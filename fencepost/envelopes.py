@@ -65,15 +65,13 @@ def envelope(
     return msgspec.json.encode(start)
 
 
-def _typed(
-    workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> dict[str, msgspec.Raw]:
+def _typed(workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, msgspec.Raw]:
     """Write one parameter as `input`, as callers of other languages do: the same start by both is the same run."""
     data = workflow.params.encode(args, kwargs)
     if len(workflow.params.signature.parameters) != 1:
         return {"kwargs": msgspec.Raw(data)}
-    values = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    return {"input": raw for raw in values.values()}
+    values = list(msgspec.json.decode(data, type=dict[str, msgspec.Raw]).values())
+    return {"input": values[0]} if values else {}
 
 
 def _plain(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, msgspec.Raw]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 import subprocess
 import sys
 
@@ -9,15 +10,26 @@ import pytest
 
 from fencepost.world import RunQuery, SQLiteWorld
 from fencepost.world.events import StepCompleted, StepStarted
-from tests.contract.logs import a_member, a_run, completed, created, run_started, started, whole_log
+from tests.contract.logs import (
+    Decider,
+    a_member,
+    a_run,
+    completed,
+    created,
+    dues,
+    run_completed,
+    run_started,
+    started,
+    types,
+    wait,
+    whole_log,
+)
 
 WRITERS = 16
 
 
 async def chain(world, node, run_id):
     """Run steps one after the other for ever and say each one that was answered."""
-    from tests.contract.logs import Decider  # noqa: PLC0415  (the child imports this module too)
-
     await world.create(a_run(run_id, chain_id=f"chain of {run_id}"))
     print("created", run_id, flush=True)  # noqa: T201
     decider = await Decider.of(world, run_id)
@@ -85,3 +97,55 @@ async def test_kill_9_leaves_all_of_a_batch_or_nothing_and_all_that_was_answered
     due = await world.due(None, await world.now(), 100)
     assert {item.id for item in due} == set(runs)
     await world.close()
+
+
+# ---- between any two statements
+
+
+async def images(world, path, folder):
+    """Copy the files at every statement from here on, as a kill would leave them; return where they are."""
+    taken = []
+
+    def take(_statement):
+        image = folder / f"image {len(taken)}"
+        image.mkdir()
+        for file in (path, path.with_name(f"{path.name}-wal")):
+            shutil.copy(file, image)
+        taken.append(image / path.name)
+
+    await world._writer.run(lambda core: core.connection.set_trace_callback(take))
+    return taken
+
+
+async def state(path):
+    """Return all that a batch changes, as the file has it."""
+    world = await SQLiteWorld.connect(path)
+    opened = await world.open("run_1")
+    found = (opened.run, opened.fence, types(opened.events), [claim.token for claim in opened.claims])
+    due = await dues(world)
+    await world.close()
+    return found, due
+
+
+@pytest.mark.parametrize("what", ["append", "end"])
+async def test_a_kill_between_any_two_statements_leaves_all_or_nothing(tmp_path, what):
+    path = tmp_path / "world.db"
+    world = await SQLiteWorld.connect(path)
+    node = await world.join(a_member())
+    decider = await Decider.of_new(world)
+    await decider.append(run_started(), created(), started(node), created("0.1"), whole_log=True)
+    taken = await images(world, path, tmp_path)
+    if what == "append":
+        more = [completed(), created("0.2"), started(node, "0.2", "t2"), wait("0.3")]
+        await decider.append(*more, offers=frozenset({"0.1"}), due=await world.now())
+    else:
+        await decider.append(completed(), run_completed())
+    await world._writer.run(lambda core: core.connection.set_trace_callback(None))
+    await world.close()
+
+    states = [await state(image) for image in taken]
+
+    after = await state(path)
+    assert len(states) > 8
+    assert states[0] != after
+    assert [found for found in states if found not in (states[0], after)] == []

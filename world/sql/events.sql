@@ -13,15 +13,16 @@ LIMIT :limit;
 
 -- name: events_of_op
 SELECT seq, tick, at, type, data
-FROM events
+FROM events INDEXED BY events_by_op
 WHERE run_id = :run_id AND op = :op AND op <> '' AND seq < :before
 ORDER BY seq;
 
--- In the order of its index, so the first is the first. (With ORDER BY seq it would walk the run's whole log.)
+-- Told which index, because the planner takes a run to be short and would walk its whole log.
 -- name: event_by_key
 SELECT seq, at
-FROM events
-WHERE run_id = :run_id AND type = :type AND key = :key AND key <> '';
+FROM events INDEXED BY events_by_key
+WHERE run_id = :run_id AND type = :type AND key = :key AND key <> ''
+ORDER BY seq;
 
 -- Walks back from the tail: who asks means "a moment ago". `at` is monotone in `seq`.
 -- name: position_before

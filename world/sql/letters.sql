@@ -24,4 +24,4 @@ WHERE number = :number;
 UPDATE letters SET replayed_as = :replayed_as WHERE number = :number;
 
 -- name: count_letters
-SELECT count(*) AS letters FROM letters;
+SELECT 'dead' AS status, count(*) AS letters FROM letters;
