@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -80,6 +80,7 @@ class Api:
     starter: Starter
     ring: Callable[[str], None]
     facts: Callable[[], dict[str, Any]]
+    _waiting: set[asyncio.Timeout] = field(default_factory=set["asyncio.Timeout"])
 
     def endpoints(self) -> dict[str, Callable[[Request], Awaitable[Reply]]]:
         """Return the handlers by endpoint."""
@@ -111,7 +112,7 @@ class Api:
         envelope = read_envelope(request.body, request.headers)
         created = await self.starter.start(request.rest, envelope)
         if created.existing and envelope.on_duplicate == "raise":
-            raise RunExists(envelope.id, created.run_id)
+            raise RunExists(envelope.id, created.run_id, same_input=True)
         if not created.existing and envelope.at is None:
             self.ring(created.run_id)
         return {"run_id": created.run_id, "id": envelope.id or created.run_id, "existing": created.existing}
@@ -140,9 +141,37 @@ class Api:
     async def resume(self, ask: Ask) -> dict[str, Any]:
         """Let a stalled run go on: its code was put right, or the person accepts how it is."""
         run = await self.world.find(ask.id)
-        changed = await self.world.unstall(run.run_id)
+        try:
+            changed = await self.world.unstall(run.run_id)
+        except RunEnded as ended:
+            return {"run_id": run.run_id, "status": ended.status, "changed": False}
         self.ring(run.run_id)
         return {"run_id": run.run_id, "changed": changed}
+
+    # ---- waiting
+
+    async def _heard(self, news: AsyncIterator[bytes], deadline_s: float, part: bytes = b"") -> bool:
+        """Wait for news that hold a part. False when there are none in time, or the node stops.
+
+        Who waits for the end passes over a step's news: reading the run each time would cost more.
+        """
+        try:
+            async with asyncio.timeout(max(0.0, deadline_s - self.host.monotonic_s())) as patience:
+                self._waiting.add(patience)
+                try:
+                    async for told in news:
+                        if part in told:
+                            return True
+                finally:
+                    self._waiting.discard(patience)
+        except TimeoutError:
+            pass
+        return False
+
+    def stop_waiting(self) -> None:
+        """Answer everybody who waits with what is known now: the node stops."""
+        for patience in self._waiting:
+            patience.reschedule(0.0)
 
     # ---- looking
 
@@ -156,7 +185,7 @@ class Api:
         async with self.bus.follow(f"event.{run.run_id}") as news:
             deadline_s = self.host.monotonic_s() + min(ask.wait_s, WAIT_S_MAX)
             while (run := await self.world.find(run.run_id)).ended_at is None:
-                if not await _heard_of_end(news, deadline_s - self.host.monotonic_s()):
+                if not await self._heard(news, deadline_s, b'"over":true'):
                     return {**views.run_view(await self.world.find(run.run_id)), "waiting": True}
         last = await self.world.more(run.run_id, run.seq - 1)
         return {"run_id": run.run_id, **views.end_view(last[-1].body)}
@@ -167,8 +196,7 @@ class Api:
         async with self.bus.follow(f"event.{run.run_id}") as news:
             deadline_s = self.host.monotonic_s() + min(ask.wait_s, WAIT_S_MAX)
             while not (found := await self.world.more(run.run_id, ask.after, max(1, min(ask.limit, 200)))):
-                left_s = deadline_s - self.host.monotonic_s()
-                if run.ended_at is not None or not await _heard(news, left_s):
+                if run.ended_at is not None or not await self._heard(news, deadline_s):
                     break
                 run = await self.world.find(ask.id)
         ended = bool(found) and isinstance(found[-1].body, ev.TERMINAL)
@@ -260,29 +288,6 @@ async def _answered(work: Awaitable[Any]) -> Reply:
 
 def _refused(code: str, message: str) -> Reply:
     return Reply(msgspec.json.encode({"error": code, "message": message}), error=code, description=message)
-
-
-async def _heard(news: AsyncIterator[bytes], wait_s: float) -> bytes:
-    """Return the next news, or nothing when there is none in time."""
-    if wait_s <= 0:
-        return b""
-    try:
-        async with asyncio.timeout(wait_s):
-            return await anext(news)
-    except (TimeoutError, StopAsyncIteration):
-        return b""
-
-
-async def _heard_of_end(news: AsyncIterator[bytes], wait_s: float) -> bool:
-    """Wait for news that the run ended. A step's news is passed over: reading the run each time would cost more."""
-    try:
-        async with asyncio.timeout(max(0.0, wait_s)):
-            async for told in news:
-                if b'"over":true' in told:
-                    return True
-    except TimeoutError:
-        pass
-    return False
 
 
 def _bounded(rows: list[dict[str, Any]], bytes_max: int) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ async def _sleep_until(instant: datetime) -> None:
 
 
 def timeout(duration: float | str | timedelta | None) -> asyncio.Timeout:
-    """Bound a block durably; `async with timeout("2d"):` raises TimeoutError. None means no bound.
+    """Bound a block durably: it raises TimeoutError when the duration is over. None means no bound.
 
     Raises:
         ValueError: negative or not a duration.
@@ -63,9 +63,9 @@ def now() -> datetime:
 
 
 def random() -> float:
-    """Draw a float in [0, 1), the same in every replay."""
+    """Draw a float from [0, 1), the same in every replay."""
     turn = stand_ins.current_turn()
-    return _random.random() if turn is None else turn.entropy.uniform(*turn.draw())
+    return _random.random() if turn is None else turn.entropy.uniform(*turn.draw())  # noqa: S311  (not for secrets)
 
 
 def uuid4() -> _uuid.UUID:

@@ -57,7 +57,6 @@ class Awake:
         self._unsettled = True  # what set due to now is settled by the first append that knows the whole log
         self._shadow = Shadow(around.turn, workflow, self.run_id) if around.shadow else None
         self._progress = Progress()
-        self._in_line: set[str] = set()
         self._decider = Decider(
             turn=self.turn,
             progress=self._progress,
@@ -74,6 +73,8 @@ class Awake:
         page = opened.events
         while page:
             await self._feed_all(page)
+            if page[-1].seq >= opened.run.seq:
+                break  # what lands after `open` is refused to us by the fence, or rings
             page = await self._around.world.more(self.run_id, page[-1].seq)
         self._sort_claims(opened.claims)
 
@@ -126,7 +127,7 @@ class Awake:
                 self._start_body(op)
 
     def _is_known(self, token: str) -> bool:
-        return self._around.bodies.runs(token) or any(e.token == token for e in self._ended)
+        return self._around.bodies.knows(token) or any(e.token == token for e in self._ended)
 
     # ---- writing
 
@@ -145,7 +146,7 @@ class Awake:
         self._let_go_unwanted()
         lost, self._lost = self._lost, []
         decision = self._decider.decide(list(self._ended), lost, self._in_band)
-        self._in_line |= decision.offers
+        self._around.bodies.slots.keep_only(self.run_id, decision.offers)
         if not decision.bodies and not self._must_move_due():
             return False
         await self._commit(decision)
@@ -178,7 +179,7 @@ class Awake:
                 offers=frozenset(decision.offers),
             )
             accepted = await self.append(batch)
-            self.fence, self.wrote = accepted.fence, True
+            self.fence, self.wrote = accepted.fence, self.wrote or bool(bodies)
             self._due, self._in_band = decision.due, self._in_band + len(bodies)
             self._unsettled = bool(accepted.between)
             await self._feed_all([*accepted.between, *self._own(decision, accepted)])
@@ -216,7 +217,6 @@ class Awake:
         for body in decision.bodies:
             match body:
                 case ev.StepStarted(op=op, token=token):
-                    self._in_line.discard(op)
                     self._start_or_let_go(op, token)
                 case ev.StepCancelled(op=op) | ev.StepFailed(op=op):
                     bodies.stop(self.run_id, op)
@@ -269,5 +269,3 @@ class Awake:
         self.turn.evict()
         if self._shadow is not None:
             self._shadow.evict()
-        if self._in_line:
-            self._around.bodies.slots.forget(self.run_id)

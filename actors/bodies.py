@@ -46,12 +46,18 @@ class Bodies:
         self._world, self._host, self._executor, self._post = world, host, executor, post
         self.slots = Slots(slots, lambda run_id, op: post(run_id, SlotReserved(op)))
         self._running: dict[str, tuple[str, str]] = {}
+        self._left_alone: set[str] = set()
         self._by_run: Counter[str] = Counter()
+        self._posted: set[str] = set()
         self.stopping = False
 
-    def runs(self, token: str) -> bool:
-        """Tell whether the body of a claim runs here."""
-        return token in self._running
+    def knows(self, token: str) -> bool:
+        """Tell whether the body of a claim runs here, or ended and its actor has not taken the message yet."""
+        return token in self._running or token in self._posted
+
+    def taken(self, token: str) -> None:
+        """Note that the actor has the message that a body ended."""
+        self._posted.discard(token)
 
     def runs_any(self, run_id: str) -> bool:
         """Tell whether a body of a run runs here."""
@@ -65,6 +71,8 @@ class Bodies:
     def start(self, run_id: str, step: Step[Any, Any], state: Attempts) -> None:
         """Start the body of a claim that is durable; the slot is taken already."""
         self._running[state.token] = (run_id, state.op)
+        if step.on_cancel == "abandon":
+            self._left_alone.add(state.token)
         self._by_run[run_id] += 1
         self._host.spawn(self._run(run_id, step, state), f"step {run_id} {state.op}")
 
@@ -98,11 +106,13 @@ class Bodies:
     async def _finish(self, run_id: str, ended: StepEnded, done: Done) -> None:
         still_running = isinstance(done, TimedOut) and done.still_running
         if not (self.stopping and isinstance(done, Cancelled)):
+            self._posted.add(ended.token)
             self._post(run_id, ended)
         if still_running:
             await self._executor.ended(ended.token)
             await self._end_claim(run_id, ended.token)
         self._running.pop(ended.token, None)
+        self._left_alone.discard(ended.token)
         self._by_run[run_id] -= 1
         if not self._by_run[run_id]:
             del self._by_run[run_id]
@@ -115,9 +125,9 @@ class Bodies:
                 self._executor.cancel(token)
 
     def stop_run(self, run_id: str) -> None:
-        """Tell all bodies of a run to stop: it ended."""
+        """Tell all bodies of a run to stop: it ended. Those of `on_cancel="abandon"` are left alone."""
         for token, (owner, _) in list(self._running.items()):
-            if owner == run_id:
+            if owner == run_id and token not in self._left_alone:
                 self._executor.cancel(token)
 
     def let_go(self, run_id: str, token: str) -> None:

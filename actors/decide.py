@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from .turn import Turn
 
 
+_WAKING = (ev.StepCompleted, ev.StepFailed, ev.WaitCompleted)
+
+
 @dataclass(slots=True)
 class Decision:
     """A batch in the making. `offers` are the steps that wait for a slot or a node."""
@@ -54,21 +57,26 @@ class Decider:
     def decide(self, ended: list[StepEnded], lost: list[tuple[str, str]], in_band_count: int) -> Decision:
         """Return what is to be written now; `bodies` is empty when nothing is.
 
-        `ended` are bodies that ended here, `lost` (operation, claim token) of attempts whose node is dead. Takes slots for what it starts.
+        `ended` are bodies that ended here, `lost` (operation, claim token) of attempts whose node is dead. Takes
+        slots for what it starts.
         """
         now = self.host.now()
         decision = Decision(whole_log=not self.turn.started)
         orders = self.turn.orders()
-        if in_band_count > self.turn.workflow.max_events:
-            decision.bodies = [self._too_many_events()]
+        if not self.turn.started and self.turn.cancel is not None:  # it landed while the log was being read
+            decision.bodies = [ev.RunCancelled(reason=self.turn.cancel.reason)]
         elif self.turn.terminal is not None:
             decision.bodies = orders
+        elif in_band_count > self.turn.workflow.max_events:
+            decision.bodies = [self._too_many_events()]
         elif late := self._run_too_slow(now):
             decision.bodies = [late]
         else:
             decision.bodies = [*self._results(ended, lost, now), *orders]
             self._start_steps(decision, now)
-            decision.due = self._due(decision.bodies, now)
+            # A result that is durable and not answered yet wants a look, whatever becomes of this node (L12).
+            wakes = any(isinstance(b, _WAKING) for b in decision.bodies)
+            decision.due = now if wakes else self._due(decision.bodies, now)
         return decision
 
     # ---- results
@@ -96,7 +104,7 @@ class Decider:
         state = self.progress.open.get(message.op)
         if state is None or state.token != message.token:
             return None
-        return outcomes.outcome_of(message, self._step(message.op), state, self.host.random)
+        return outcomes.outcome_of(message, self._step(message.op), state, self.host.random, now=self.host.now())
 
     def _step(self, op: str) -> Step[Any, Any]:
         step = self.turn.ops.by_path[op].step

@@ -28,7 +28,7 @@ class Entropy:
 
     def generator(self, path: str, n: int) -> random.Random:
         """Return a generator for one call of a `random.*` function."""
-        return random.Random(self.block(path, n))
+        return random.Random(self.block(path, n))  # noqa: S311  (repeatable on purpose)
 
     def uuid4(self, path: str, n: int) -> uuid.UUID:
         """Return a version 4 UUID."""

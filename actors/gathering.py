@@ -23,8 +23,8 @@ FIRST_COMPLETED, FIRST_EXCEPTION, ALL_COMPLETED = (
 async def wait(
     fs: Iterable[asyncio.Future[Any]],
     *,
-    timeout: float | None = None,
-    return_when: str = ALL_COMPLETED,  # noqa: ASYNC109  (asyncio's signature)
+    timeout: float | None = None,  # noqa: ASYNC109  (asyncio's signature)
+    return_when: str = ALL_COMPLETED,
 ) -> tuple[set[asyncio.Future[Any]], set[asyncio.Future[Any]]]:
     """Wait until one, one failed, or all of the futures are done; see `asyncio.wait`."""
     futures = list(dict.fromkeys(fs))
@@ -45,7 +45,7 @@ def _ring(bell: asyncio.Future[None]) -> None:
         bell.set_result(None)
 
 
-async def _until(futures: list[asyncio.Future[Any]], timeout: float | None, return_when: str) -> None:
+async def _until(futures: list[asyncio.Future[Any]], patience_s: float | None, return_when: str) -> None:
     loop = asyncio.get_running_loop()
     bell = loop.create_future()
 
@@ -53,7 +53,7 @@ async def _until(futures: list[asyncio.Future[Any]], timeout: float | None, retu
         if _enough(futures, return_when):
             _ring(bell)
 
-    timer = loop.call_later(timeout, _ring, bell) if timeout is not None else None
+    timer = loop.call_later(patience_s, _ring, bell) if patience_s is not None else None
     for future in futures:
         future.add_done_callback(look)
     try:
@@ -78,7 +78,7 @@ def _split(futures: list[asyncio.Future[Any]]) -> tuple[set[asyncio.Future[Any]]
     return {f for f in futures if f.done()}, {f for f in futures if not f.done()}
 
 
-class as_completed:
+class as_completed:  # noqa: N801  (asyncio's name)
     """Yield results as they come; see `asyncio.as_completed`. Plain and async iteration, on every version."""
 
     def __init__(self, fs: Iterable[Awaitable[Any]], *, timeout: float | None = None) -> None:
@@ -140,7 +140,7 @@ class as_completed:
                 return
 
 
-async def wait_for(fut: Awaitable[Any], timeout: float | None) -> Any:
+async def wait_for(fut: Awaitable[Any], timeout: float | None) -> Any:  # noqa: ASYNC109  (asyncio's signature)
     """Wait for one awaitable with a timeout, in the calling task; see `asyncio.wait_for` of Python 3.12."""
     if timeout is not None and timeout <= 0:
         future = asyncio.ensure_future(fut)

@@ -45,7 +45,7 @@ class AsyncioHost:
     """The real one: the running loop, the system's clock."""
 
     def __init__(self) -> None:
-        self.random = Random()
+        self.random = Random()  # noqa: S311  (jitter)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def now(self) -> datetime:

@@ -48,6 +48,10 @@ class Ingress:
         except Unavailable as error:
             log.warning("a start message waits for the world", why=str(error))
             raise Again(WORLD_AWAY_S) from error
+        except Exception as bug:
+            # Delivered again it would fail again, for ever: kept with its reason it can be replayed after the fix.
+            log.exception("a start message could not be taken in", workflow=message.workflow)
+            reply = await self._bury(message, bug)
         await self._answer(message, reply)
 
     async def _start(self, message: StartMessage) -> Reply:

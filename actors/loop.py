@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import structlog
 
 from .errors import NondeterminismError
+from .operations import awaiting_line
 from .paths import Guarded, PathFuture, PathTask, owner_of
 
 if TYPE_CHECKING:
@@ -44,9 +45,16 @@ class Scribe(Protocol):
     def timer_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Record that nobody listens to a timer any more."""
 
-    def offence(self, error: NondeterminismError) -> NondeterminismError:
-        """Remember that the code did what a replay cannot repeat, even if it swallows the error."""
+    def offence(self, error: NondeterminismError, site: str = "") -> NondeterminismError:
+        """Remember that the code did what a replay cannot repeat, and where, even if it swallows the error."""
         ...
+
+
+class Evicted(BaseException):
+    """The run is being put to sleep and will be replayed: let this exception pass, do not handle it."""
+
+    def __init__(self) -> None:
+        super().__init__("the run is put to sleep and will go on elsewhere; do not catch BaseException around awaits")
 
 
 class WorkflowLoop(asyncio.AbstractEventLoop):
@@ -79,7 +87,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """The loop lives as long as its run is awake."""
         return False
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]  # typeshed ties the arguments to the callback; nothing here needs it
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
         """Run a callback in this quiet period."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
@@ -119,6 +129,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         **_unused: Any,
     ) -> PathTask:
         """Start a task named by its path; a `name` given is kept for `get_name()`."""
+        if self.evicting:
+            coro.close()  # else Python complains that nobody awaited it
+            raise Evicted
         task = self._start(coro, owner_of(self).next_path(), context)
         if name is not None:
             task.set_name(name)
@@ -140,12 +153,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._tasks.pop(task.path, None)
 
     def _foreign(self, awaited: Any) -> NondeterminismError:
-        what = type(awaited).__name__
+        what, task = type(awaited).__name__, asyncio.current_task(self)
         return self.scribe.offence(
             NondeterminismError(
                 f"workflow code awaited a {what} that belongs to another event loop: "
                 "move what creates it into a @step and await the step"
-            )
+            ),
+            awaiting_line(task.get_coro() if task is not None else None),  # type: ignore[arg-type]
         )
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
@@ -157,7 +171,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def keep_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         """Hold a generator from its first iteration on; finished ones are let go now and then."""
-        if len(self._generators) % 64 == 63:
+        if len(self._generators) % LOOK_EVERY == 0:
             self._generators = [g for g in self._generators if g.ag_frame is not None]  # type: ignore[attr-defined]
         self._generators.append(generator)
 
@@ -199,7 +213,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             return
 
 
-class entered:
+class entered:  # noqa: N801  (reads as a verb: `with entered(loop)`)
     """Make a workflow loop the running one, with its generator hooks, and the host's task no longer current.
 
     Python 3.14 keeps one current task per thread: without swapping the host's out, no task of ours could be entered.

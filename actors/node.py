@@ -66,7 +66,7 @@ class Parts:
 
 
 class Node:
-    """Runs the workflows of an app on a world and a bus. `async with Node(app, world, bus):` serves until the block ends."""
+    """Runs the workflows of an app on a world and a bus: `async with Node(app, world, bus):` serves the block long."""
 
     def __init__(
         self,
@@ -89,6 +89,7 @@ class Node:
         self._actors: dict[str, RunActor] = {}
         self._subscriptions: list[Subscription] = []
         self._around: Surroundings | None = None
+        self._api: Api | None = None
         self.incarnation = ""
 
     # ---- life
@@ -110,7 +111,7 @@ class Node:
 
     async def _serve(self, partitions: int) -> None:
         starter = Starter(self.world, self.host, self.app)
-        api = Api(self.world, self.bus, self.host, starter, self.ring, self.facts)
+        api = self._api = Api(self.world, self.bus, self.host, starter, self.ring, self.facts)
         ingress = Ingress(self.world, self.bus, starter, self.ring)
         self._subscriptions += await asyncio.gather(
             self.bus.take(self.app.name, range(partitions), self._on_bell),
@@ -119,7 +120,9 @@ class Node:
         )
 
     async def stop(self) -> None:
-        """Take nothing new, let bodies end for `grace_s`, and leave. What did not end is taken over at the next start."""
+        """Take nothing new, let bodies end for `grace_s`, and leave. What did not end runs again at the next start."""
+        if self._api is not None:
+            self._api.stop_waiting()
         for subscription in self._subscriptions:
             await subscription.stop()
         self._subscriptions.clear()
@@ -137,7 +140,7 @@ class Node:
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self.settings.grace_s):
-                while self.bodies.count or self._mailboxes.busy:
+                while self.bodies.count or self._mailboxes.busy:  # noqa: ASYNC110  (two counters, once a process)
                     await asyncio.sleep(0.01)
         except TimeoutError:
             log.info("bodies still ran when the node stopped; they are started again at the next start")

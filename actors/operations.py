@@ -7,6 +7,7 @@ still hold events about it, and they must find it. What has to be written is *wa
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -182,6 +183,7 @@ def describe(order: Order) -> str:
 
 # ---- where in the user's code
 
+_STDLIB = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120  (compared with co_filename, which is text)
 _OURS = ("fencepost.", "asyncio.", "contextlib", "structlog", "concurrent.")
 
 
@@ -218,4 +220,6 @@ def _is_users(frame: FrameType) -> bool:
 
 
 def _is_code(code: CodeType) -> bool:
-    return not code.co_filename.startswith("<frozen")
+    """Tell whether code is neither frozen nor of the standard library."""
+    name = code.co_filename
+    return not name.startswith("<frozen") and not (name.startswith(_STDLIB) and "site-packages" not in name)

@@ -12,6 +12,7 @@ from .executor import Cancelled, Failed, Lost, Succeeded, TimedOut
 from .values import inline
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from random import Random
 
     from .attempts import Attempts
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from .messages import StepEnded
 
 
-def outcome_of(ended: StepEnded, step: Step[Any, Any], state: Attempts, rng: Random) -> ev.Outcome | None:
+def outcome_of(
+    ended: StepEnded, step: Step[Any, Any], state: Attempts, rng: Random, *, now: datetime
+) -> ev.Outcome | None:
     """Return the event that records how an attempt ended; None when its body was only told to stop.
 
     A body that still runs after its timeout gets a verdict without token: its claim drains until it has ended.
@@ -29,7 +32,7 @@ def outcome_of(ended: StepEnded, step: Step[Any, Any], state: Attempts, rng: Ran
             value = inline(result)
             return ev.StepCompleted(op=ended.op, attempt=ended.attempt, token=ended.token, result=value)
         case Failed(error=error, exception=exception):
-            return _failed(ended, step, error, exception, ended.token, rng)
+            return _failed(ended, step, error, exception, token=ended.token, rng=rng, now=now)
         case TimedOut(still_running=still_running):
             late = StepTimeout(
                 f"step {step.name!r} took longer than its timeout of {step.timeout_s:g} s",
@@ -37,7 +40,7 @@ def outcome_of(ended: StepEnded, step: Step[Any, Any], state: Attempts, rng: Ran
                 attempts=ended.attempt,
             )
             token = "" if still_running else ended.token
-            return _failed(ended, step, failures.describe(late), late, token, rng, code="timeout")
+            return _failed(ended, step, failures.describe(late), late, token=token, rng=rng, now=now, code="timeout")
         case Lost(reason=reason):
             return lost(step, state, reason, ended.token)
         case Cancelled():
@@ -49,12 +52,13 @@ def _failed(
     step: Step[Any, Any],
     error: ev.ErrorData,
     exception: BaseException,
+    *,
     token: str,
     rng: Random,
-    *,
+    now: datetime,
     code: str = "user_error",
 ) -> ev.StepRetrying | ev.StepFailed:
-    delay_s = retry.next_step(step.retry, ended.attempt, exception, rng)
+    delay_s = retry.next_step(step.retry, ended.attempt, exception, rng, now=now)
     if delay_s is None:
         return ev.StepFailed(op=ended.op, attempt=ended.attempt, code=code, error=error, token=token, drains=not token)
     return ev.StepRetrying(op=ended.op, attempt=ended.attempt, delay_s=delay_s, token=token, error=error)

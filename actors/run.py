@@ -74,6 +74,7 @@ class RunActor:
         for message in messages:
             match message:
                 case StepEnded():
+                    self._around.bodies.taken(message.token)
                     self._ended.append(message)
                     sleep = False
                 case Tick() | SlotReserved():
@@ -187,6 +188,7 @@ class RunActor:
         """Mark the run as stalled. False when another decider was faster: look again."""
         fence = self._awake.fence if self._awake is not None else self._fence
         self.drop()
+        self._around.bodies.slots.keep_only(self.run_id, ())
         try:
             await self._around.world.stall(self.run_id, fence, why)
         except Superseded:
@@ -202,6 +204,7 @@ class RunActor:
         for message in self._ended:
             self._around.bodies.let_go(self.run_id, message.token)
         self._ended.clear()
+        self._around.bodies.slots.keep_only(self.run_id, ())
         self._around.bodies.stop_run(self.run_id)
 
     def drop(self) -> None:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 
 class Slots:
@@ -18,6 +18,7 @@ class Slots:
         self._reserved = reserved
         self._waiting: OrderedDict[tuple[str, str], None] = OrderedDict()
         self._held: set[tuple[str, str]] = set()
+        self._by_run: dict[str, dict[str, None]] = {}
 
     @property
     def waiting(self) -> int:
@@ -25,15 +26,20 @@ class Slots:
         return len(self._waiting)
 
     def take(self, run_id: str, op: str) -> bool:
-        """Take a slot, or the one reserved for this step; else get in line (once) and return False."""
+        """Take a slot, or the one reserved for this step; else get in line (once) and return False.
+
+        A place in line outlives the actor that took it: who waits can sleep, and is called when it is its turn.
+        """
         key = (run_id, op)
         if key in self._held:
             self._held.discard(key)
+            self._leave(key)
             return True
         if self.used < self.size and not self._waiting:
             self.used += 1
             return True
         self._waiting.setdefault(key)
+        self._by_run.setdefault(run_id, {}).setdefault(op)
         return False
 
     def reclaim(self) -> None:
@@ -45,13 +51,23 @@ class Slots:
         self.used -= 1
         self._hand_on()
 
-    def forget(self, run_id: str) -> None:
-        """Drop a run from the line and free what is reserved for it: it ended, or its actor sleeps."""
-        for key in [k for k in self._waiting if k[0] == run_id]:
-            del self._waiting[key]
-        for key in [k for k in self._held if k[0] == run_id]:
-            self._held.discard(key)
-            self.give_back()
+    def keep_only(self, run_id: str, ops: Collection[str]) -> None:
+        """Take a run's other steps out of the line: nobody wants them, and a slot reserved for one would be lost."""
+        for op in [op for op in self._by_run.get(run_id, ()) if op not in ops]:
+            key = (run_id, op)
+            self._leave(key)
+            if key in self._held:
+                self._held.discard(key)
+                self.give_back()
+            else:
+                del self._waiting[key]
+
+    def _leave(self, key: tuple[str, str]) -> None:
+        run_id, op = key
+        ops = self._by_run[run_id]
+        del ops[op]
+        if not ops:
+            del self._by_run[run_id]
 
     def _hand_on(self) -> None:
         if self._waiting and self.used < self.size:

@@ -185,7 +185,7 @@ class _Switch:
 _switch = _Switch()
 
 
-class standing_in:
+class standing_in:  # noqa: N801  (reads as a verb)
     """Put the stand-ins in place for a block."""
 
     __slots__ = ()

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from ulid import ULID
 
-from fencepost.world import Created, NewRun
+from fencepost.world import Created, NewRun, RunExists
 
 from . import codec
 from .errors import InvalidInput
@@ -42,7 +42,7 @@ class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kwargs: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     attributes: dict[str, str] = {}
     at: datetime | None = None
-    on_duplicate: str = "attach"
+    on_duplicate: Literal["attach", "raise"] = "attach"
 
     def values(self) -> bytes:
         """Return the part that says what the workflow gets, as JSON."""
@@ -68,7 +68,8 @@ def read_envelope(body: bytes, headers: Mapping[str, str] | None = None) -> Enve
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f'the start message is not JSON ({error}): send an object such as {{"input": …}}') from None
     named = envelope.id or (headers or {}).get("Nats-Msg-Id", "")
-    return msgspec.structs.replace(envelope, id=checked_id(named))
+    at = envelope.at.replace(tzinfo=UTC) if envelope.at is not None and envelope.at.tzinfo is None else envelope.at
+    return msgspec.structs.replace(envelope, id=checked_id(named), at=at)
 
 
 def checked_id(given: str) -> str:
@@ -106,21 +107,24 @@ class Starter:
         values = envelope.values()
         data = known.params.from_input(values) if known is not None else values
         run_id = run_id_of(source) if source and not envelope.id else new_run_id(self.host)
-        return await self.world.create(
-            NewRun(
-                run_id=run_id,
-                workflow=workflow,
-                app=self.app.name if known is not None else "",
-                input=inline(data),
-                input_digest=codec.digest(values),
-                seed=self.host.token(),
-                chain_id=envelope.id,
-                code=known.code if known is not None else "",
-                python=platform.python_version(),
-                attributes=dict(envelope.attributes),
-                due=envelope.at,
-            )
+        new = NewRun(
+            run_id=run_id,
+            workflow=workflow,
+            app=self.app.name if known is not None else "",
+            input=inline(data),
+            input_digest=codec.digest(data),
+            seed=self.host.token(),
+            chain_id=envelope.id,
+            code=known.code if known is not None else "",
+            python=platform.python_version(),
+            attributes=dict(envelope.attributes),
+            due=envelope.at,
         )
+        try:
+            return await self.world.create(new)
+        except RunExists:
+            # A node that did not know the workflow took the same input in as it came.
+            return await self.world.create(replace(new, input_digest=codec.digest(values)))
 
 
 def new_run_id(host: Host) -> str:

@@ -18,7 +18,7 @@ from fencepost.world import events as ev
 from . import codec, failures
 from .entropy import Entropy
 from .errors import FencepostError, InvalidInput, NondeterminismError
-from .loop import NeverQuiet, WorkflowLoop, entered
+from .loop import Evicted, NeverQuiet, WorkflowLoop, entered
 from .operations import Diverged, Operation, Operations, awaiting_line, call_site
 from .paths import owner_of
 from .stand_ins import draw_owner, standing_in
@@ -31,13 +31,6 @@ if TYPE_CHECKING:
 
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-class Evicted(BaseException):
-    """The run is being put to sleep and will be replayed: let this exception pass, do not handle it."""
-
-    def __init__(self) -> None:
-        super().__init__("the run is put to sleep and will go on elsewhere; do not catch BaseException around awaits")
 
 
 class Stuck(Exception):
@@ -64,6 +57,7 @@ class Turn:
         self._shadow = shadow
         self._root: PathTask | None = None
         self._offence: NondeterminismError | None = None
+        self._site = ""
         self._evicting = False
 
     # ---- events in
@@ -186,7 +180,7 @@ class Turn:
         if watch.too_long:
             raise Stuck(f"the code blocked its node for seconds ({watch.too_long}): put long work into a @step")
         if self._offence is not None:
-            raise Stuck(f"{self._offence} ({self.line() or self.workflow.name})")
+            raise Stuck(f"{self._offence} ({self._site or self.line() or self.workflow.name})")
         if self._root.done():
             self.terminal = self._terminal(self._root)
         elif not self.ops.open:
@@ -260,9 +254,10 @@ class Turn:
         if operation is not None and not self._evicting:
             self.ops.abandon(operation)
 
-    def offence(self, error: NondeterminismError) -> NondeterminismError:
+    def offence(self, error: NondeterminismError, site: str = "") -> NondeterminismError:
         """Remember the first thing the code did that a replay cannot repeat."""
-        self._offence = self._offence or error
+        if self._offence is None:
+            self._offence, self._site = error, site or call_site()
         return error
 
     async def call(self, step: Step[Any, Any], args: Any, kwargs: Any) -> Any:
@@ -315,7 +310,7 @@ def _throw_out(coro: Any) -> None:
     for _ in range(10):  # code that catches it and awaits again gets it again, but not for ever
         try:
             coro.throw(Evicted())
-        except BaseException:
+        except BaseException:  # noqa: BLE001  (whatever it says on its way out: the run is replayed elsewhere)
             return
 
 

@@ -74,7 +74,7 @@ def _reads_code(frame: FrameType | None) -> bool:
     return False
 
 
-class in_turn:
+class in_turn:  # noqa: N801  (reads as a phrase: `with in_turn(run_id)`)
     """Tell the watchdog that this thread runs a turn. `too_long` is where it was stopped, if it was."""
 
     __slots__ = ("began_s", "reported", "run_id", "thread", "too_long")

@@ -83,11 +83,12 @@ class _Shelf:
     def put(self, topic: Hashable, letter: _Letter) -> None:
         takers = [taker for taker in self.takers if topic in taker.topics]
         boxes = takers[next(self.turn) % len(takers)].boxes if takers else None
-        if boxes is not None and (boxes.waits(letter.key) or boxes.put(letter.key, letter)):
-            return
-        self.kept[topic, letter.key] = letter
-        if len(self.kept) > self.limit:
-            del self.kept[next(iter(self.kept))]
+        if boxes is None:
+            self.kept[topic, letter.key] = letter
+            if len(self.kept) > self.limit:
+                del self.kept[next(iter(self.kept))]
+        elif not boxes.waits(letter.key):
+            boxes.put(letter.key, letter)
 
     def take(self, topics: frozenset[Hashable], handle: Callable[[_Letter], Awaitable[None]]) -> _Taker:
         taker = _Taker(Mailboxes(handle), self.takers.remove, topics)
@@ -135,7 +136,8 @@ class InProcessBus:
         self._bells = _Shelf(BELLS_MAX)
         self._starts = _Shelf(STARTS_MAX)
         self._services: list[_Service] = []
-        self._followers: list[tuple[str, News]] = []
+        self._followers: dict[str, list[News]] = {}
+        self._wide: list[str] = []
         self._birth = uuid.uuid4().hex
         self._sequence = itertools.count(1)
         self._turn = itertools.count()
@@ -254,17 +256,27 @@ class InProcessBus:
             self._tell(subject, body)
 
     def _tell(self, subject: str, body: bytes) -> None:
-        for pattern, news in self._followers:
-            if matches(pattern, subject):
+        # Nearly everybody follows one run: asking each whether it is meant would cost their number at every event.
+        for pattern in (subject, *(wide for wide in self._wide if matches(wide, subject))):
+            for news in self._followers.get(pattern, ()):
                 news.put(body)
 
     @asynccontextmanager
     async def follow(self, topic: str) -> AsyncGenerator[AsyncIterator[bytes]]:
         """See Bus."""
-        follower = (self._subjects.followed(topic), News())
-        self._followers.append(follower)
+        pattern, news = self._subjects.followed(topic), News()
+        if pattern not in self._followers:
+            self._followers[pattern] = []
+            self._wide += [pattern] if {"*", ">"} & set(pattern.split(".")) else []
+        self._followers[pattern].append(news)
         try:
-            yield follower[1]
+            yield news
         finally:
-            self._followers.remove(follower)
-            follower[1].end()
+            self._forget_follower(pattern, news)
+            news.end()
+
+    def _forget_follower(self, pattern: str, news: News) -> None:
+        self._followers[pattern].remove(news)
+        if not self._followers[pattern]:
+            del self._followers[pattern]
+            self._wide = [wide for wide in self._wide if wide != pattern]

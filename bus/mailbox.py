@@ -77,39 +77,48 @@ class Mailboxes(Generic[LetterT]):
         self._handle = handle
         self._boxes: dict[Hashable, _Box[LetterT]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._stopping = False
+        self._returned: list[LetterT] = []
+        self._closed = False
 
-    def put(self, key: Hashable, letter: LetterT) -> bool:
-        """Queue a letter; False when this is stopping and the letter must be given back."""
-        if self._stopping:
-            return False
+    def put(self, key: Hashable, letter: LetterT) -> None:
+        """Queue a letter; after `close`, keep it to be given back."""
         box = self._boxes.get(key)
-        if box is None:
+        if box is not None and letter.identity in box.active:
+            box.active[letter.identity] = letter  # delivered again while it is handled: settle this delivery instead
+        elif self._closed:
+            self._returned.append(letter)
+        elif box is not None:
+            box.waiting[letter.identity] = letter
+        else:
             box = self._boxes[key] = _Box()
             box.waiting[letter.identity] = letter
             task = asyncio.get_running_loop().create_task(self._work(key, box))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        elif letter.identity in box.active:
-            box.active[letter.identity] = letter  # delivered again while it is handled: settle this delivery instead
-        else:
-            box.waiting[letter.identity] = letter
-        return True
 
     def waits(self, key: Hashable) -> bool:
         """Tell whether a letter waits for this key beside the one under way."""
         box = self._boxes.get(key)
         return box is not None and bool(box.waiting)
 
+    def close(self) -> None:
+        """Begin nothing new."""
+        self._closed = True
+        for box in self._boxes.values():
+            self._returned.extend(box.waiting.values())
+            box.waiting = {}
+
     async def stop(self) -> None:
         """Give back what waits and wait for what is under way."""
-        self._stopping = True
-        for box in list(self._boxes.values()):
-            waiting, box.waiting = box.waiting, {}
-            for letter in waiting.values():
-                await letter.give_back(0)
+        self.close()
+        await self._give_back()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
+        await self._give_back()
+
+    async def _give_back(self) -> None:
+        while self._returned:
+            await self._returned.pop().give_back(0)
 
     async def _work(self, key: Hashable, box: _Box[LetterT]) -> None:
         while True:

@@ -118,7 +118,7 @@ class NatsServer:
             stale.unlink()
         with self._error_file.open("wb") as errors:
             # A session of its own: Ctrl-C in a terminal reaches us, and we stop it when the node is done with it.
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603, ASYNC220 - a known binary; starting takes a millisecond
                 [str(binary), "--config", str(self._config_file)],
                 stdin=subprocess.DEVNULL,
                 stdout=errors,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 
-from fencepost.bus import JetStreamBus
+from fencepost.bus import BusError, JetStreamBus
 
 from .answers import DeadLetter, DeadPage, RunPage, RunStatus, Started, read
 from .asking import Asking, patiently
-from .envelopes import OnDuplicate, envelope, name_of, new_id
+from .envelopes import OnDuplicate, envelope, name_of, new_id, sendable
+from .errors import Unavailable
 from .handle import RunHandle
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ class Client:
 
     async def __aenter__(self) -> Self:
         if self._owned is not None:
-            await patiently(self._owned.open, once=True)
+            try:
+                await self._owned.open()
+            except BusError as error:
+                raise Unavailable(str(error)) from error
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -134,7 +138,7 @@ class Client:
     async def _started(
         self, workflow: Workflow[..., Any] | str, body: bytes, *, about: str = "", once: bool
     ) -> RunHandle[Any]:
-        answer = await self._asking.send("start", body, rest=name_of(workflow), about=about, once=once)
+        answer = await self._asking.send("start", body, rest=sendable(name_of(workflow)), about=about, once=once)
         started = read(answer, Started)
         handle: RunHandle[Any] = self._handle(started.id or started.run_id, started.run_id, workflow)
         handle.existing = started.existing
@@ -173,7 +177,8 @@ class Client:
             ValueTooLarge: over the server's limit.
             Unavailable: it was not stored, as far as we know.
         """
-        await patiently(lambda: self._asking.bus.publish_start(workflow, body, headers), once=once)
+        name = sendable(workflow)
+        await patiently(lambda: self._asking.bus.publish_start(name, body, headers), once=once)
 
     # ---- what is there
 

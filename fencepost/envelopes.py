@@ -9,7 +9,7 @@ import msgspec
 from pydantic_core import PydanticSerializationError, to_json
 from ulid import ULID
 
-from .errors import SerializationError
+from .errors import InvalidInput, SerializationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +33,17 @@ class Start(msgspec.Struct, frozen=True, omit_defaults=True):
 def name_of(workflow: Workflow[..., Any] | str) -> str:
     """Return the name a start goes to."""
     return workflow if isinstance(workflow, str) else workflow.name
+
+
+def sendable(name: str) -> str:
+    """Return a workflow's name if a message can go there.
+
+    Raises:
+        InvalidInput: it can be no part of a subject.
+    """
+    if not all(name.split(".")) or any(c in name for c in " *>") or not name.isprintable():
+        raise InvalidInput(f"{name!r} can be no workflow's name: no spaces, wildcards (* >) or empty parts")
+    return name
 
 
 def new_id() -> str:

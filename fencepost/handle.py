@@ -147,7 +147,7 @@ class RunHandle(Generic[T]):
     # ---- acting
 
     async def cancel(self, reason: str = "") -> bool:
-        """Ask the run to stop; its code may clean up. False when it had ended, or was asked before.
+        """Ask the run to stop; its code may clean up. False when it had ended; the first reason counts.
 
         Raises:
             RunNotFound: no run has this id.

@@ -77,11 +77,10 @@ class RunNotFound(Refused):
 class RunExists(Refused):
     """The id belongs to a run that was started with another workflow or other input."""
 
-    def __init__(self, chain_id: str, run_id: str) -> None:
-        super().__init__(
-            f"id {chain_id!r} belongs to {run_id}, started with other input: "
-            "use another id, or send the same input to attach to that run"
-        )
+    def __init__(self, chain_id: str, run_id: str, *, same_input: bool = False) -> None:
+        other = "started already with this input" if same_input else "started with other input"
+        remedy = "attach to that run" if same_input else "send the same input to attach to that run"
+        super().__init__(f"id {chain_id!r} belongs to {run_id}, {other}: use another id, or {remedy}")
         self.chain_id = chain_id
         self.run_id = run_id
 

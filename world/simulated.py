@@ -6,6 +6,7 @@ Nothing here runs in a thread, so a seed decides everything. Two simulated nodes
 from __future__ import annotations
 
 import sqlite3
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
@@ -124,6 +125,7 @@ class SimulatedWorld(Face):
         self.before = before
         self.after = after
         self.closed = False
+        weakref.finalize(self, connection.close)  # a simulation drops its worlds without a word
 
     async def _write(self, method: str, body: Body[T], size_bytes: int = 0) -> T:  # noqa: ARG002  (no lane to bound)
         return await self._faulty(method, lambda: write(self.core, body, WHERE))

@@ -6,11 +6,12 @@ import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from nats import errors as nats_errors
 from nats.aio.client import Client as NatsClient
+from nats.aio.client import Srv
 from nats.aio.msg import Msg
 
 from ..errors import BusUnusable, Unreachable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from nats.aio.subscription import Subscription
 
-__all__ = ["Client", "ConnectOptions", "connected_client"]
+__all__ = ["Client", "ConnectOptions", "Told", "connected_client"]
 
 CONNECT_S: Final = 2
 CONNECT_TOTAL_S: Final = 10.0
@@ -55,10 +56,52 @@ def _shown(server: str) -> str:
 
 
 OnMessage = Callable[[Msg], Awaitable[None]]
+OnChange = Callable[["Client"], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who hears of what happens to a client once it was connected."""
+
+    error: Callable[[Exception], Awaitable[None]]
+    lost: OnChange
+    back: OnChange
+    end: OnChange
 
 
 class Client(NatsClient):
     """A client that survives what strangers may send."""
+
+    def __init__(self, told: Told) -> None:
+        super().__init__()
+        self._told = told
+        self.settled = False
+        self.seen: list[Exception] = []
+
+    def callbacks(self) -> dict[str, Any]:
+        """Return the parameters of `connect` that let this tell."""
+
+        async def error_cb(error: Exception) -> None:
+            self.seen = [*self.seen[-8:], error]
+            if self.settled:
+                await self._told.error(error)
+
+        async def disconnected_cb() -> None:
+            await self._told.lost(self)
+
+        async def reconnected_cb() -> None:
+            await self._told.back(self)
+
+        async def closed_cb() -> None:
+            if self.settled:
+                await self._told.end(self)
+
+        return {
+            "error_cb": error_cb,
+            "disconnected_cb": disconnected_cb,
+            "reconnected_cb": reconnected_cb,
+            "closed_cb": closed_cb,
+        }
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
@@ -72,6 +115,10 @@ class Client(NatsClient):
             _client=self,
             _sid=sid,
         )
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        self.abort()  # the original leaves the socket of an attempt that got no greeting to the garbage collector
+        await super()._connect_to_server(s)
 
     def forget_unsent(self) -> None:
         """Drop what was not written when the connection was lost.
@@ -100,71 +147,43 @@ class Client(NatsClient):
             writer.transport.abort()
 
 
-OnChange = Callable[[Client], Awaitable[None]]
-
-
-async def connected_client(
-    options: ConnectOptions,
-    on_error: Callable[[Exception], Awaitable[None]],
-    on_lost: OnChange,
-    on_back: OnChange,
-    on_end: OnChange,
-) -> Client:
-    """Return a client that is connected and will reconnect forever; it names itself when it tells of a change.
+async def connected_client(options: ConnectOptions, told: Told) -> Client:
+    """Return a client that is connected and will reconnect for ever; it names itself when it tells of a change.
 
     Raises:
         BusUnusable: address or credentials are wrong, or what answers is no NATS server.
         Unreachable: no server there.
     """
     _check(options)
-    client = Client()
-    seen: list[Exception] = []
-    settled = False
-
-    async def error_cb(error: Exception) -> None:
-        seen.append(error)
-        del seen[:-8]
-        if settled:
-            await on_error(error)
-
-    async def lost_cb() -> None:
-        await on_lost(client)
-
-    async def back_cb() -> None:
-        await on_back(client)
-
-    async def closed_cb() -> None:
-        if settled:
-            await on_end(client)
-
+    client = Client(told)
     try:
         async with asyncio.timeout(CONNECT_TOTAL_S):
-            await client.connect(
-                list(options.servers),
-                name=options.name,
-                error_cb=error_cb,
-                disconnected_cb=lost_cb,
-                reconnected_cb=back_cb,
-                closed_cb=closed_cb,
-                allow_reconnect=False,  # the first attempt is to fail soon
-                max_reconnect_attempts=1,
-                connect_timeout=CONNECT_S,
-                reconnect_time_wait=RETRY_S,  # type: ignore[arg-type]  # it sleeps that long; a float is fine
-                ping_interval=PING_S,
-                max_outstanding_pings=PINGS_MAX,
-                inbox_prefix=options.inbox_prefix,
-                user=options.user,
-                password=options.password,
-                token=options.token,
-                tls=options.tls,
-                user_credentials=str(options.credentials) if options.credentials else None,
-            )
+            await client.connect(**_settings(options), **client.callbacks())
     except (nats_errors.Error, OSError, ImportError, ValueError) as error:
         client.abort()
-        raise _translated(options, [*seen, error]) from error
+        raise _translated(options, [*client.seen, error]) from error
     client.options.update(allow_reconnect=True, max_reconnect_attempts=-1)
-    settled = True
+    client.settled = True
     return client
+
+
+def _settings(options: ConnectOptions) -> dict[str, Any]:
+    return {
+        "servers": list(options.servers),
+        "name": options.name,
+        "allow_reconnect": False,  # the first attempt is to fail soon
+        "max_reconnect_attempts": 1,
+        "connect_timeout": CONNECT_S,
+        "reconnect_time_wait": RETRY_S,
+        "ping_interval": PING_S,
+        "max_outstanding_pings": PINGS_MAX,
+        "inbox_prefix": options.inbox_prefix,
+        "user": options.user,
+        "password": options.password,
+        "token": options.token,
+        "tls": options.tls,
+        "user_credentials": str(options.credentials) if options.credentials else None,
+    }
 
 
 def _check(options: ConnectOptions) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nats import errors as nats_errors
 
 from ..errors import BusUnusable, PayloadTooLarge, Unreachable
-from .client import Client, ConnectOptions, connected_client
+from .client import Client, ConnectOptions, Told, connected_client
 from .silence import TICK_S, Silence
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ log = logging.getLogger("fencepost.bus")
 
 GIVE_UP_ON_CLIENT_S: Final = 6.0
 CLOSE_S: Final = 2.0
+SEND_S: Final = 5.0
+UNSENT_BYTES_MAX: Final = 1024 * 1024
 
 OnMessage = Callable[["Msg"], Awaitable[None]]
 
@@ -69,7 +71,7 @@ class Connection:
         self._answers: Listening | None = None
         self._silence = Silence()
         self._tasks: set[asyncio.Task[object]] = set()
-        self._ticker: asyncio.Task[object] | None = None
+        self._watchers: tuple[asyncio.Task[object], ...] = ()
         self._reviver: asyncio.Task[object] | None = None
         self._away_since: float | None = None
         self._closing = False
@@ -124,7 +126,7 @@ class Connection:
         self._away_since = None
         self._silence = Silence()
         self._answers = await self.listen(f"{self._client.new_inbox()}.*", self._on_answer)
-        self._ticker = self._spawn(self._ticking())
+        self._watchers = (self._spawn(self._ticking()), self._spawn(self._watching()))
 
     async def close(self) -> None:
         """Disconnect. Idempotent."""
@@ -183,8 +185,14 @@ class Connection:
         """
         client = self._live()
         self.check_size(f"message to {subject}", body, headers)
+        sending = client.publish(subject, body, reply, dict(headers) if headers else None)
         try:
-            await client.publish(subject, body, reply, dict(headers) if headers else None)
+            if client.pending_data_size + len(body) < UNSENT_BYTES_MAX:
+                await sending
+            else:  # it waits for the socket, for ever where the client is given up meanwhile
+                await asyncio.wait_for(sending, SEND_S)
+        except TimeoutError as error:
+            raise Unreachable(f"{self._options.shown} takes nothing in") from error
         except nats_errors.BadHeaderError as error:
             raise ValueError(f"header {error.key!r} cannot be sent: names are plain ASCII without spaces") from error
         except (nats_errors.Error, OSError) as error:
@@ -310,6 +318,11 @@ class Connection:
         while True:
             await asyncio.sleep(TICK_S)
             self._silence.tick()
+
+    async def _watching(self) -> None:
+        """Apart from the ticking: a call here may wait for a socket, and that is no fault of this process."""
+        while True:
+            await asyncio.sleep(TICK_S)
             try:
                 await self._check_client()
                 for call in list(self.on_tick):
@@ -344,13 +357,14 @@ class Connection:
                     await self._subscribe(client, listening)
             except (BusUnusable, Unreachable, nats_errors.Error, OSError) as error:
                 await self._on_error(error)
-                await asyncio.sleep(random.uniform(0.2, 1.0))
+                await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311 - spreads a crowd, hides nothing
             else:
                 self._client = client
                 await self._on_back(client)
 
     async def _connected(self) -> Client:
-        return await connected_client(self._options, self._on_error, self._on_lost, self._on_back, self._on_end)
+        told = Told(self._on_error, self._on_lost, self._on_back, self._on_end)
+        return await connected_client(self._options, told)
 
 
 async def _drained(subscription: NatsSubscription) -> None:

@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ..interface import OnBell, OnStart, StartMessage
+from ..errors import BusError
+from ..interface import Again, OnBell, OnStart, StartMessage
 from ..mailbox import Mailboxes
 from .delivered import Delivered, Settled, delivered
 from .puller import Lane, OnMessage, Puller
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Intake", "Taking"]
 
 START_CONSUMER: Final = "ingress"
+BIRTH_RETRY_S: Final = 0.5
 START_BATCH: Final = 16
 """Start messages may be as large as the server allows."""
 
@@ -46,20 +48,22 @@ class Taking:
                 raise outcome
 
     async def put(self, key: str, letter: Delivered) -> None:
-        """Put into the key's mailbox, or give back when this is stopping."""
+        """Put into the key's mailbox, unless it is a copy of what was settled already."""
         if letter.identity in letter.settled:
             await letter.settle()
-        elif not self._boxes.put(key, letter):
-            await letter.give_back(0)
+        else:
+            self._boxes.put(key, letter)
 
     async def stop(self) -> None:
         """See Subscription."""
         if not self._stopped:
             self._stopped = True
             self._forget(self)
-        stopping = asyncio.ensure_future(self._boxes.stop())
+        self._boxes.close()
+        # Only then give back: what is given back while a request of ours waits comes here again, and is lost for the
+        # acknowledgement time when it meets the end of the subscription on its way.
         await asyncio.gather(*(puller.stop() for puller in self._pullers))
-        await stopping
+        await self._boxes.stop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,11 @@ class Intake:
         stream = self.subjects.start_stream
 
         async def handle(letter: Delivered) -> None:
-            await on_start(self._start_message(letter, letter.birth or await self.streams.birth(stream)))
+            try:
+                birth = letter.birth or await self.streams.birth(stream)
+            except BusError as error:
+                raise Again(BIRTH_RETRY_S) from error
+            await on_start(self._start_message(letter, birth))
 
         taking = Taking(handle, self.forget)
         settled = Settled()

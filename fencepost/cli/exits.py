@@ -1,10 +1,10 @@
 """Exit codes, and how an error becomes one sentence with one of them.
 
-    0  ok
-    1  the run failed, or some lines were refused
-    2  usage: the command, a setting or a file is not as it must be
-    3  not reachable: no server, nobody who answers
-    130  interrupted
+0  ok
+1  the run failed, or some lines were refused
+2  usage: the command, a setting or a file is not as it must be
+3  not reachable: no server, nobody who answers
+130  interrupted
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from ..asking import Asking
 from ..answers import Started
 from ..answers import read as read_answer
+from ..asking import Asking
 from ..envelopes import Start, new_id
 from ..errors import FencepostError, InvalidInput, RunExists, SerializationError, ValueTooLarge
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from .lines import Line
 
@@ -55,27 +55,41 @@ class OnStarted(Protocol):
         ...
 
 
+class OnRefused(Protocol):
+    """Told about every line that started nothing, before it counts as settled."""
+
+    async def __call__(self, line: Line, code: str, reason: str) -> None:
+        """Take note."""
+        ...
+
+
 async def sent(
-    asking: Asking, workflow: str, raw: bytes, *, id: str = "", attributes: Mapping[str, str] | None = None  # noqa: A002
+    asking: Asking,
+    workflow: str,
+    raw: bytes,
+    *,
+    id: str = "",
+    attributes: Mapping[str, str] | None = None,  # noqa: A002
 ) -> Started:
-    """Start one run with a JSON text as its input; without an id it gets one, so that it can be asked twice.
+    """Start one run with a JSON text as its input (empty: none); without an id it gets one, so that it can be asked twice.
 
     Raises:
         FencepostError: refused, or nobody answers.
     """
-    start = Start(id=id or new_id(), input=msgspec.Raw(raw), attributes=dict(attributes or {}))
+    given = msgspec.Raw(raw) if raw else msgspec.UNSET
+    start = Start(id=id or new_id(), input=given, attributes=dict(attributes or {}))
     return read_answer(await asking.send("start", msgspec.json.encode(start), rest=workflow, about=start.id), Started)
 
 
 @dataclass(slots=True)
 class Feeder:
-    """Feeds one workflow. `bury` is told about a line that no message can carry or no workflow takes."""
+    """Feeds one workflow."""
 
     asking: Asking
     workflow: str
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
     on_started: OnStarted | None = None
-    bury: Callable[[Line, str, str], Awaitable[None]] | None = None
+    on_refused: OnRefused | None = None
     fed: Fed = field(default_factory=Fed)
     _last: dict[str, asyncio.Task[None]] = field(default_factory=dict[str, "asyncio.Task[None]"])
 
@@ -133,6 +147,6 @@ class Feeder:
 
     async def _refuse(self, line: Line, refusal: FencepostError) -> None:
         code, reason = type(refusal).__name__, str(refusal)
-        if self.bury and not isinstance(refusal, RunExists):
-            await self.bury(line, code, reason)
+        if self.on_refused:
+            await self.on_refused(line, code, reason)
         self.fed.refused.append(Refused(line.number, code, reason))

@@ -27,7 +27,13 @@ class Server:
     """See the module. `noted` is called when its process is another one, `say` with what a person should know."""
 
     def __init__(
-        self, folder: Path, *, asked: int | None, last: int | None, noted: Callable[[], None], say: Callable[[str], None]
+        self,
+        folder: Path,
+        *,
+        asked: int | None,
+        last: int | None,
+        noted: Callable[[], None],
+        say: Callable[[str], None],
     ) -> None:
         """Say where; `asked` is a port that must be had, `last` one that clients may still know."""
         self._folder = folder

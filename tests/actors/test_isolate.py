@@ -5,8 +5,6 @@ import contextlib
 import importlib
 import itertools
 import os
-import signal
-import subprocess
 import sys
 import textwrap
 
@@ -91,9 +89,8 @@ STEPS = """
         finally:
             open(path, "w").close()
 
-    def outlive(pipe: str) -> None:
-        with open(pipe, "w") as out:
-            out.write(str(os.getpid()))
+    def outlive() -> None:
+        print("pid", os.getpid(), flush=True)
         while True:
             time.sleep(60)
 
@@ -274,7 +271,7 @@ NODE = """
         fn = steps.outlive
         params = Parameters.of(fn)
         await executor.execute(Call(
-            run_id="r", op="0", step_name="outlive", fn=fn, args=params.encode((sys.argv[2],), {{}}), params=params,
+            run_id="r", op="0", step_name="outlive", fn=fn, args=params.encode((), {{}}), params=params,
             returns=Returns.of(fn), attempt=1, token="t", idempotency_key="k", isolate=True,
         ))
 
@@ -282,13 +279,20 @@ NODE = """
 """
 
 
-async def test_an_isolated_body_ends_when_its_node_is_killed(steps, pipe, tmp_path):
+async def test_an_isolated_body_ends_when_its_node_is_killed(steps, tmp_path):
     script = textwrap.dedent(NODE).format(module=steps.__name__)
-    node = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), str(pipe)])  # noqa: ASYNC220  (started at once)
-    body = psutil.Process(int(await asyncio.to_thread(pipe.read_text)))
+    node = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, str(tmp_path), stderr=asyncio.subprocess.PIPE
+    )
+    said = b""
+    async with asyncio.timeout(LONG_S):
+        while not said.startswith(b"pid "):  # what a step prints goes to stderr
+            said = await node.stderr.readline()
+            assert said, "the node ended"
+    body = psutil.Process(int(said.split()[1]))
 
-    node.send_signal(signal.SIGKILL)
-    await asyncio.to_thread(node.wait)
+    node.kill()
+    await node.wait()
 
     gone, _ = await asyncio.to_thread(psutil.wait_procs, [body], LONG_S)
     assert gone == [body]

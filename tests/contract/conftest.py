@@ -41,9 +41,7 @@ def write_newer_event(world):
 
     async def write(run_id, seq):
         def body(core):
-            core.do(
-                "insert_event", run_id=run_id, seq=seq, tick=None, at=0, type="moon_rose", op="", key="", data="{}"
-            )
+            core.do("insert_event", run_id=run_id, seq=seq, tick=None, at=0, type="moon_rose", op="", key="", data="{}")
 
         await world._write("write_newer_event", body)
 

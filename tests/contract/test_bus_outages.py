@@ -137,6 +137,39 @@ async def test_what_was_stored_survives_a_crash_with_its_source(server):
     assert (later.body, later.source) == (b"1", first.source)
 
 
+async def test_what_was_handled_while_the_connection_was_lost_is_not_handled_twice(server):
+    given, gate = [], asyncio.Event()
+    begun, marked = asyncio.Event(), asyncio.Event()
+
+    async def on_start(start):
+        given.append(start.body)
+        begun.set()
+        await gate.wait()
+        if start.body == b"mark":
+            marked.set()
+
+    bus = JetStreamBus(server.url, ack_wait_s=1.0)
+    await bus.open()
+    await bus.starts(on_start)
+    await bus.publish_start("w", b"1")
+    async with asyncio.timeout(PATIENCE_S):
+        await begun.wait()
+        await server.stop()
+        gate.set()
+        await server.start()
+        await _until(lambda: bus.publish_start("w", b"mark"))
+        await marked.wait()
+        await _drained(bus)
+    await bus.close()
+
+    assert given == [b"1", b"mark"]
+
+
+async def _drained(bus):
+    while (await bus._api.call("STREAM.INFO.FP_default_START"))["state"]["messages"]:  # noqa: ASYNC110 - a count
+        await asyncio.sleep(0.02)
+
+
 async def test_a_server_that_restarts_is_found_again(node, server):
     for _ in range(2):
         await server.stop()

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of a storm: what was answered is there, and nothing is half there. CASES A12."""
+"""kill -9 in the middle of a storm: what was answered is there, and nothing is half there."""
 
 import asyncio
 import random

@@ -312,7 +312,7 @@ async def test_who_fits_on_a_full_disk_is_not_refused_with_who_does_not(opened):
 
 
 async def test_a_program_that_holds_the_file_delays_and_does_not_tear(opened, path):
-    """CASES A5b: hold the row, end the claim, let go; the outcome under it is refused."""
+    """Hold the row, end the claim, let go; the outcome under it is refused."""
     world = await opened()
     decider = await Decider.of_new(world)
     await decider.begin(created(), started(await world.join(a_member())))

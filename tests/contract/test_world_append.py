@@ -1,4 +1,4 @@
-"""Append and fence: CASES A, one test a line."""
+"""Append and fence: who may write, what is refused, what is inert."""
 
 import asyncio
 from dataclasses import replace
@@ -354,7 +354,7 @@ async def test_what_happens_twice_is_recorded_and_inert(world):
 
 
 async def test_an_order_about_what_an_outcome_ended_commits(world):
-    """ATTACKS A4: were it refused, its batch could never commit."""
+    """Were it refused, its batch could never commit."""
     node = await world.join(a_member())
     decider = await Decider.of_new(world)
     await decider.begin(created(), started(node))

@@ -227,7 +227,7 @@ async def test_a_start_in_band_is_inert_where_a_worker_was_faster(world, node):
 
 
 async def test_of_an_outcome_and_the_death_of_its_node_one_comes_first(world):
-    """CASES A5b: the claim is looked at under the lock, so no outcome lands after the death."""
+    """The claim is looked at under the lock, so no outcome lands after the death."""
     for n in range(20):
         run_id = f"run_{n}"
         node = await world.join(a_member())

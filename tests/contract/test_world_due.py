@@ -80,7 +80,7 @@ async def test_due_may_stand_up_to_15_seconds_early(world):
 
 
 async def test_due_is_not_moved_later_over_an_event_its_writer_has_not_seen(world, clock):
-    """ATTACKS D1: else a payload whose bell is lost lies unread for as long as the run sleeps."""
+    """Else a payload whose bell is lost lies unread for as long as the run sleeps."""
     node = await world.join(a_member())
     decider = await Decider.of_new(world)
     await decider.begin(created(), started(node))

@@ -1,4 +1,4 @@
-"""Runs created once, found, listed and counted. CASES A1, A9, A11."""
+"""Runs created once, found, listed and counted."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Many writers at once: positions are dense and in commit order, and every read is a prefix. CASES A8, A11."""
+"""Many writers at once: positions are dense and in commit order, and every read is a prefix."""
 
 import asyncio
 

@@ -34,6 +34,7 @@ class Begun:
     attempt: int
     proc: Proc
     at_s: float
+    timed_out: bool = False
     done: str = ""
     result: bytes = b""
 

@@ -82,17 +82,18 @@ class Lane:
     def _take(self) -> list[Job] | None:
         """Return the next group, None at the end. Bounded, so that the first caller does not wait for the last."""
         job = self._queue.get()
-        group = list[Job]()
+        group, size_bytes = list[Job](), 0
         while job is not None:
             group.append(job)
-            if len(group) == GROUP_MAX or sum(job.size_bytes for job in group) > GROUP_BYTES_MAX:
+            size_bytes += job.size_bytes
+            if len(group) == GROUP_MAX or size_bytes > GROUP_BYTES_MAX:
                 return group
             try:
                 job = self._queue.get_nowait()
             except Empty:
                 return group
         if group:
-            self._queue.put(None)
+            self._queue.put(None)  # the end, met while collecting: for the next round
         return group or None
 
 

@@ -1,0 +1,155 @@
+"""The command: what to measure, in which order; sessions interleaved so that a slow minute of the machine hits all."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+
+from .report import rendered, written_into
+from .session import session
+from .stack import PAIRS
+from .workloads import WORKLOADS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+HERE: Final = Path(__file__).resolve().parent
+ONCE: Final = ("COUNT", "W9", "RESTART", "START")
+"""Counts do not vary; the others take long, and their parts repeat within."""
+LABELS: Final = ("FLOOR", *WORKLOADS, *ONCE)
+REPETITIONS: Final = 3
+SESSION_S_MAX: Final = 900
+
+
+def main() -> int:
+    """Measure, print the tables, and return 1 when something could not be measured."""
+    asked = _asked()
+    if asked.session:
+        folder, began_at = Path(asked.folder), float(asked.began_at)
+        asyncio.run(session(asked.session, asked.only, folder, quick=asked.quick, began_at=began_at))
+        return 0
+    measuring = Measuring(asked.only, quick=asked.quick, folder=asked.folder, json=asked.json)
+    measuring.all()
+    tables = rendered(measuring.rows, machine(), _shown(asked))
+    print("\n" + tables)
+    if asked.readme:
+        written_into(HERE / "README.md", tables)
+    return int(any("error" in row for row in measuring.rows))
+
+
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure Fencepost beside the floor of this machine and its peers.")
+    parser.add_argument("--only", type=_labels, default=list(LABELS), metavar="W0,COUNT", help=f"some of {LABELS}")
+    parser.add_argument("--quick", action="store_true", help="small and once: to see that it works, not how fast")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every measurement there, a line each")
+    parser.add_argument("--readme", action="store_true", help="write the tables into bench/README.md")
+    parser.add_argument("--folder", default="", help="where files are made (default: the system's temporary folder)")
+    parser.add_argument("--session", choices=PAIRS, help=argparse.SUPPRESS)
+    parser.add_argument("--began-at", default="0", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _labels(text: str) -> list[str]:
+    asked = [label.strip().upper() for label in text.split(",") if label.strip()]
+    if wrong := [label for label in asked if label not in LABELS]:
+        raise argparse.ArgumentTypeError(f"there is no {', '.join(wrong)}: use some of {', '.join(LABELS)}")
+    return asked
+
+
+def _shown(asked: argparse.Namespace) -> str:
+    only = "" if asked.only == list(LABELS) else f" --only {','.join(asked.only)}"
+    return f"python bench/run.py{only}{' --quick' if asked.quick else ''}"
+
+
+def machine() -> dict[str, str]:
+    """Return what the figures were taken on."""
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "cores": str(os.cpu_count()),
+        "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GB",
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+@dataclass(slots=True)
+class Measuring:
+    """Runs sessions one after the other and collects their lines."""
+
+    only: Sequence[str]
+    quick: bool
+    folder: str
+    json: Path | None
+    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def all(self) -> None:
+        """Measure everything that was asked for."""
+        if self.json is not None:
+            self.json.write_text("", encoding="utf-8")
+        for repetition in range(1 if self.quick else REPETITIONS):
+            self._in_new_folder("embedded", repetition, self._of(["FLOOR"]))
+            for pair in PAIRS:
+                self._in_new_folder(pair, repetition, self._of(WORKLOADS))
+        for pair in PAIRS:
+            self._in_new_folder(pair, 0, self._of(["COUNT"]))
+            self._in_new_folder(pair, 0, self._of(["W9"]), self._of(["RESTART"]))
+        self._in_new_folder("dev", 0, self._of(["START"]))
+
+    def _of(self, labels: Sequence[str] | dict[str, Any]) -> list[str]:
+        return [label for label in labels if label in self.only]
+
+    def _in_new_folder(self, pair: str, repetition: int, *sessions: list[str]) -> None:
+        """Run sessions one after the other on what the one before left."""
+        folder = Path(tempfile.mkdtemp(prefix="fencepost-bench-", dir=self.folder or None))
+        try:
+            for labels in sessions:
+                if labels:
+                    self._session(pair, repetition, labels, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _session(self, pair: str, repetition: int, labels: list[str], folder: Path) -> None:
+        done: set[str] = set()
+        for line in _lines(pair, labels, folder, quick=self.quick):
+            row = json.loads(line)
+            done.add(row["workload"])
+            self._keep({"pair": pair, "repetition": repetition, **row})
+        for label in [label for label in labels if label not in done]:
+            self._keep({"pair": pair, "repetition": repetition, "workload": label, "figures": {}, "error": "no answer"})
+
+    def _keep(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+        if self.json is not None:
+            with self.json.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        told = row.get("error") or " ".join(f"{name}={value:g}" for name, value in row["figures"].items())
+        print(f"{row['pair']:8} {row['workload']:7} foreign={row.get('foreign_pct', 0):.0f}% {told}", flush=True)
+
+
+def _lines(pair: str, labels: list[str], folder: Path, *, quick: bool) -> Iterator[str]:
+    """Yield what a session prints; one that hangs is ended, and what it had is kept."""
+    command = [sys.executable, str(HERE / "run.py"), "--session", pair, "--only", ",".join(labels)]
+    command += ["--folder", str(folder), "--began-at", repr(time.time()), *(["--quick"] if quick else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            output, _ = process.communicate(timeout=SESSION_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            output, _ = process.communicate()
+    yield from output.splitlines()

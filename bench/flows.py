@@ -1,0 +1,91 @@
+"""The workflows that are measured: as little of their own as can be, so that what is left is ours."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+from fencepost.actors import App, now, run_info, sleep, step, workflow
+
+PAYLOAD = "x" * 10_240
+
+woke_late_ms: dict[str, float] = {}
+"""By run: how much later than asked its code went on after a sleep. Seen from outside, so it is no part of the run."""
+
+
+@step
+async def nothing() -> None:
+    """Do nothing, durably."""
+
+
+@step
+async def hand_on(text: str) -> str:
+    """Return what came."""
+    return text
+
+
+@step
+async def tell_time() -> float:
+    """Return when the step ran: what lies between two of them is the cost of a step."""
+    return asyncio.get_running_loop().time()
+
+
+@workflow
+async def noop() -> str:
+    """End at once."""
+    return "done"
+
+
+@workflow
+async def sequence(steps: int) -> int:
+    """Do steps one after the other."""
+    for _ in range(steps):
+        await nothing()
+    return steps
+
+
+@workflow
+async def fan(width: int) -> int:
+    """Do steps all at once."""
+    await asyncio.gather(*(nothing() for _ in range(width)))
+    return width
+
+
+@workflow
+async def payload_sequence(steps: int) -> int:
+    """Do steps one after the other that take and return 10 KB."""
+    text = PAYLOAD
+    for _ in range(steps):
+        text = await hand_on(text)
+    return len(text)
+
+
+@workflow
+async def payload_fan(width: int) -> int:
+    """Do steps all at once that take and return 10 KB."""
+    return len(await asyncio.gather(*(hand_on(PAYLOAD) for _ in range(width))))
+
+
+@workflow
+async def clocked(steps: int) -> list[float]:
+    """Do steps one after the other and return when each ran."""
+    return [await tell_time() for _ in range(steps)]
+
+
+@workflow
+async def sleeper(seconds: float) -> str:
+    """Sleep once."""
+    began = now()
+    await sleep(seconds)
+    note_wake_up(run_info().run_id, began, seconds)
+    return "awake"
+
+
+def note_wake_up(run_id: str, began: datetime, slept_s: float) -> None:
+    """Note how late the code went on, by the machine's clock."""
+    woke_late_ms[run_id] = 1e3 * ((datetime.now(UTC) - began).total_seconds() - slept_s)
+
+
+def new_app() -> App:
+    """Return an app with all of them."""
+    return App(workflows=[noop, sequence, fan, payload_sequence, payload_fan, clocked, sleeper])

@@ -1,0 +1,101 @@
+"""Many sleeping runs: what they cost while they sleep, and how soon a node that starts among them is of use."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from . import flows
+from .stack import opened
+from .workloads import bounded, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .stack import Stack
+    from .workloads import Size
+
+AWHILE_S: Final = 3600.0
+PASSIVE_S_MAX: Final = 30.0
+POLL_S: Final = 0.1
+
+
+async def fall_asleep(pair: str, folder: Path, size: Size) -> dict[str, float]:
+    """Create sleeping runs, wait until their coroutines are gone, and look at memory and CPU."""
+    async with opened(pair, folder) as stack:
+        await run(stack, flows.sequence, 10)
+        idle = await _resting(stack, size.idle_s)
+        began_s = time.perf_counter()
+        await bounded((lambda: stack.client.start(flows.sleeper, AWHILE_S) for _ in range(size.sleepers)), 50)
+        created_s = time.perf_counter() - began_s
+        passive_s = await _passive(stack, size.sleepers)
+        full = await _resting(stack, size.idle_s)
+    return {
+        "runs": float(size.sleepers),
+        "create_s": created_s,
+        "passive_after_s": passive_s,
+        "memory_mb": full["memory_mb"] - idle["memory_mb"],
+        "memory_idle_node_mb": idle["memory_mb"],
+        "cpu_pct": full["cpu_pct"],
+        "cpu_idle_node_pct": idle["cpu_pct"],
+        "server_cpu_pct": full["server_cpu_pct"],
+        "file_mb": _size_mb(folder),
+    }
+
+
+def _size_mb(folder: Path) -> float:
+    return sum(file.stat().st_size for file in folder.glob("world.db*")) / 1e6
+
+
+async def _passive(stack: Stack, sleepers: int) -> float:
+    """Wait until every run sleeps and no coroutine is left; return how long that took after the last creation."""
+    began_s = time.perf_counter()
+    while time.perf_counter() - began_s < PASSIVE_S_MAX:
+        counted = await stack.store.count()
+        if not stack.node.facts()["live_runs"] and counted["running"] >= sleepers:
+            break
+        await asyncio.sleep(POLL_S)
+    return time.perf_counter() - began_s
+
+
+async def _resting(stack: Stack, over_s: float) -> dict[str, float]:
+    """Return memory of this process, and the CPU it and the server use while nothing is asked."""
+    gc.collect()
+    here = psutil.Process(os.getpid())
+    server = psutil.Process(stack.server.pid) if stack.server is not None and stack.server.pid else None
+    before, server_before = _cpu_s(here), _cpu_s(server)
+    await asyncio.sleep(over_s)
+    return {
+        "memory_mb": here.memory_full_info().uss / 1e6,
+        "cpu_pct": 100 * (_cpu_s(here) - before) / over_s,
+        "server_cpu_pct": 100 * (_cpu_s(server) - server_before) / over_s,
+    }
+
+
+def _cpu_s(process: psutil.Process | None) -> float:
+    if process is None:
+        return 0.0
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+async def wake_among(pair: str, folder: Path, began_at: float) -> dict[str, float]:
+    """Open what is there and run one new run; `began_at` is when this process was started."""
+    opening_at = time.time()
+    async with opened(pair, folder) as stack:
+        open_at = time.time()
+        await run(stack, flows.sequence, 1)
+        done_at = time.time()
+        counted = await stack.store.count()
+    return {
+        "runs": float(counted["running"]),
+        "process_s": opening_at - began_at,
+        "open_s": open_at - opening_at,
+        "first_run_s": done_at - open_at,
+        "total_s": done_at - began_at,
+    }

@@ -1,0 +1,154 @@
+"""The workloads, under the names that the peers were measured with. Each returns its figures."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from . import flows
+from .noise import quantile
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from .stack import Stack
+
+STEPS: Final = (1, 10, 25, 50)
+WIDTHS: Final = (10, 25, 50)
+SLEEP_S: Final = 2.0
+LONG: Final = 1000
+AROUND: Final = 40
+"""How many neighbours of a step are averaged with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    warm_up: int = 20
+    latencies: int = 200
+    runs: int = 1000
+    concurrency: int = 50
+    repeated: int = 10
+    crowd: int = 200
+    timers: int = 1000
+    long: int = LONG
+    sleepers: int = 10_000
+    counted: int = 20
+    floor: int = 1000
+    idle_s: float = 10.0
+    calm_s: float = 20.0
+
+
+QUICK: Final = Size(2, 10, 40, 20, 2, 10, 40, 120, 200, 3, 100, 1.0, 0.0)
+
+
+async def run(stack: Stack, workflow: Any, *args: Any) -> Any:
+    """Start a run and wait for its result, as a client does."""
+    return await (await stack.client.start(workflow, *args)).result()
+
+
+async def bounded(works: Iterable[Callable[[], Awaitable[Any]]], limit: int) -> None:
+    """Do all, at most `limit` at once."""
+    gate = asyncio.Semaphore(limit)
+
+    async def one(work: Callable[[], Awaitable[Any]]) -> None:
+        async with gate:
+            await work()
+
+    await asyncio.gather(*(one(work) for work in works))
+
+
+async def _samples_ms(stack: Stack, times: int, workflow: Any, *args: Any) -> list[float]:
+    samples: list[float] = []
+    for _ in range(times):
+        began_s = time.perf_counter()
+        await run(stack, workflow, *args)
+        samples.append(1e3 * (time.perf_counter() - began_s))
+    return samples
+
+
+async def w0(stack: Stack, size: Size) -> dict[str, float]:
+    """A run without steps: one after the other, then many at once."""
+    await _samples_ms(stack, size.warm_up, flows.noop)
+    samples = await _samples_ms(stack, size.latencies, flows.noop)
+    began_s = time.perf_counter()
+    await bounded((lambda: run(stack, flows.noop) for _ in range(size.runs)), size.concurrency)
+    return {
+        "p50_ms": quantile(samples, 0.5),
+        "p95_ms": quantile(samples, 0.95),
+        "runs_s": size.runs / (time.perf_counter() - began_s),
+    }
+
+
+async def _by_number(stack: Stack, size: Size, workflow: Any, name: str, numbers: tuple[int, ...]) -> dict[str, float]:
+    """Take the median total for each number of steps, and the slope between the first and the last."""
+    await run(stack, workflow, numbers[0])
+    found = {n: quantile(await _samples_ms(stack, size.repeated, workflow, n), 0.5) for n in numbers}
+    first, last = numbers[0], numbers[-1]
+    slope = (found[last] - found[first]) / (last - first)
+    return {**{f"{name}{n}_ms": ms for n, ms in found.items()}, f"{name}_slope_ms": slope}
+
+
+async def w1(stack: Stack, size: Size) -> dict[str, float]:
+    """Steps one after the other."""
+    return await _by_number(stack, size, flows.sequence, "seq", STEPS)
+
+
+async def w1_long(stack: Stack, size: Size) -> dict[str, float]:
+    """One run of a thousand steps: what a step takes near the beginning and near the end."""
+    at_s = await run(stack, flows.clocked, size.long)
+    steps_ms = [1e3 * (after - before) for before, after in itertools.pairwise(at_s)]
+    early, late = steps_ms[5 : 5 + AROUND], steps_ms[-AROUND:]
+    at_10_ms, at_end_ms = quantile(early, 0.5), quantile(late, 0.5)
+    return {"at_10_ms": at_10_ms, "at_end_ms": at_end_ms, "growth": at_end_ms / at_10_ms, "steps": float(size.long)}
+
+
+async def w2(stack: Stack, size: Size) -> dict[str, float]:
+    """Steps all at once."""
+    return await _by_number(stack, size, flows.fan, "fan", WIDTHS)
+
+
+async def w4(stack: Stack, size: Size) -> dict[str, float]:
+    """As W1 and W2 with 10 KB in and out of each step."""
+    sequence = await _by_number(stack, size, flows.payload_sequence, "pseq", WIDTHS)
+    return sequence | await _by_number(stack, size, flows.payload_fan, "pfan", WIDTHS)
+
+
+async def w5(stack: Stack, size: Size) -> dict[str, float]:
+    """Many runs of ten steps at once."""
+    began_s = time.perf_counter()
+    await asyncio.gather(*(run(stack, flows.sequence, 10) for _ in range(size.crowd)))
+    return {"steps_s": 10 * size.crowd / (time.perf_counter() - began_s)}
+
+
+async def w7(stack: Stack, size: Size) -> dict[str, float]:
+    """A sleep alone, then many that are due together: how late their code goes on."""
+    flows.woke_late_ms.clear()
+    await run(stack, flows.sleeper, SLEEP_S)
+    alone_ms = next(iter(flows.woke_late_ms.values()))
+    flows.woke_late_ms.clear()
+    began_s = time.perf_counter()
+    await asyncio.gather(*(run(stack, flows.sleeper, SLEEP_S) for _ in range(size.timers)))
+    late_ms = list(flows.woke_late_ms.values())
+    return {
+        "alone_late_ms": alone_ms,
+        "late_p50_ms": quantile(late_ms, 0.5),
+        "late_p99_ms": quantile(late_ms, 0.99),
+        "total_s": time.perf_counter() - began_s,
+        "woke": float(len(late_ms)),
+    }
+
+
+WORKLOADS: Final[dict[str, Callable[[Stack, Size], Awaitable[dict[str, float]]]]] = {
+    "W0": w0,
+    "W1": w1,
+    "W1LONG": w1_long,
+    "W2": w2,
+    "W4": w4,
+    "W5": w5,
+    "W7": w7,
+}

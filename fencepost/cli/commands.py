@@ -1,0 +1,259 @@
+"""All commands, with their arguments and help texts. What they do is imported when one is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import Dir, Json, Namespace, Url, Verbose
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="fencepost",
+    help="Durable workflows for Python. Exit codes: 0 ok, 1 a run failed or was refused, 2 usage, 3 not reachable.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+runs = typer.Typer(help="Look at runs and act on them.", no_args_is_help=True, rich_markup_mode=None)
+dead = typer.Typer(help="Messages nobody could take, with their reasons.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(runs, name="runs")
+app.add_typer(dead, name="dead")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,  # noqa: FBT002  (typer's way of a flag)
+) -> None:
+    """Durable workflows for Python. Exit codes: 0 ok, 1 a run failed or was refused, 2 usage, 3 not reachable."""
+    if version:
+        from importlib.metadata import version as installed  # noqa: PLC0415  (seldom asked)
+
+        typer.echo(f"fencepost {installed('fencepost')}")
+        raise typer.Exit
+
+
+@app.command("dev")
+def dev_command(
+    target: Annotated[str, typer.Argument(help="A folder, a file, a module, or one of these with :App.")] = ".",
+    once: Annotated[
+        bool, typer.Option("--once", help="Feed [dev.start], wait for every run, show the summary, end.")
+    ] = False,  # noqa: FBT002
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", min=1, max=65535, help="The port of nats-server, and no other.", show_default="4222 or a free one"
+        ),
+    ] = None,
+    namespace: Namespace = None,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", help="Where to keep the state.", show_default=".fencepost in the target's folder"),
+    ] = None,
+    json: Json = False,  # noqa: FBT002
+    verbose: Verbose = False,  # noqa: FBT002
+) -> int:
+    """Run workflows on this machine: SQLite, a nats-server of its own, and what fencepost.toml says to run and to feed.
+
+    Killed at any moment and started again it goes on where it was. `[dev]` in fencepost.toml may have app, run,
+    summary, and [dev.start] with workflow, input and id.
+    """
+    from .dev import Asked, dev  # noqa: PLC0415  (heavy)
+
+    return dev(Asked(target, once, port, namespace, state, json, verbose))
+
+
+@app.command("start")
+def start_command(
+    workflow: Annotated[str, typer.Argument(help="The workflow's name.")],
+    input: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            "-i",
+            help="JSON, @file.json, @file.jsonl (one run a line), or - for lines on stdin.",
+            show_default=False,
+        ),
+    ] = None,  # noqa: A002
+    id: Annotated[
+        str,
+        typer.Option(
+            "--id",
+            help="The run's id; for lines a template such as '{id}'. The same id and input is the same run.",
+            show_default=False,
+        ),
+    ] = "",  # noqa: A002
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end; exit 1 if a run failed.")] = False,  # noqa: FBT002
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option("--attribute", "-a", help="key=value, to find it by; may be repeated.", show_default=False),
+    ] = None,
+    url: Url = None,
+    namespace: Namespace = None,
+    dir: Dir = None,  # noqa: A002
+    json: Json = False,  # noqa: FBT002
+    verbose: Verbose = False,  # noqa: ARG001, FBT002
+) -> int:
+    """Start one run, or one per line. Answered when it is durable.
+
+    A line that is refused is reported with its number; the others go on. Exit 1 if any was refused.
+    """
+    from .connecting import where  # noqa: PLC0415  (heavy)
+    from .starting import Wanted, start  # noqa: PLC0415
+
+    wanted = Wanted(workflow, input, id, wait, tuple(attribute or ()), json)
+    return start(wanted, lambda: where(url, namespace, dir))
+
+
+@runs.command("ls")
+def runs_ls(
+    workflow: Annotated[str, typer.Option("--workflow", "-w", help="Only of this workflow.", show_default=False)] = "",
+    status: Annotated[
+        str,
+        typer.Option(
+            "--status",
+            "-s",
+            help="Only with this status: live, stalled, pending, running, completed, failed, cancelled, terminated.",
+            show_default=False,
+        ),
+    ] = "",
+    attribute: Annotated[str, typer.Option("--attribute", "-a", help="Only with key=value.", show_default=False)] = "",
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="How many at most.")] = 50,
+    url: Url = None,
+    namespace: Namespace = None,
+    dir: Dir = None,  # noqa: A002
+    json: Json = False,  # noqa: FBT002
+    verbose: Verbose = False,  # noqa: ARG001, FBT002
+) -> int:
+    """List runs, newest first."""
+    from . import runs as work  # noqa: PLC0415  (heavy)
+    from .connecting import where  # noqa: PLC0415
+
+    query = work.Query(workflow, status, attribute, limit)
+    return work.ls(query, lambda: where(url, namespace, dir), json=json)
+
+
+@runs.command("show")
+def runs_show(
+    id: Annotated[str, typer.Argument(help="The run's id, yours or its own.")],  # noqa: A002
+    url: Url = None,
+    namespace: Namespace = None,
+    dir: Dir = None,  # noqa: A002
+    json: Json = False,  # noqa: FBT002
+    verbose: Verbose = False,  # noqa: ARG001, FBT002
+) -> int:
+    """Show one run: how far it is, and how it ended."""
+    from . import runs as work  # noqa: PLC0415  (heavy)
+    from .connecting import where  # noqa: PLC0415
+
+    return work.show(id, lambda: where(url, namespace, dir), json=json)
+
+
+@runs.command("events")
+def runs_events(
+    id: Annotated[str, typer.Argument(help="The run's id, yours or its own.")],  # noqa: A002
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,  # noqa: FBT002
+    after: Annotated[int, typer.Option("--after", min=0, help="Only after this position.")] = 0,
+    url: Url = None,
+    namespace: Namespace = None,
+    dir: Dir = None,  # noqa: A002
+    json: Json = False,  # noqa: FBT002
+    verbose: Verbose = False,  # noqa: ARG001, FBT002
+) -> int:
+    """Print the log of a run, one event a line."""
+    from . import runs as work  # noqa: PLC0415  (heavy)
+    from .connecting import where  # noqa: PLC0415
+
+    return work.events(id, lambda: where(url, namespace, dir), follow=follow, after=after, json=json)
+
+
+def _acting(verb: str, text: str) -> None:
+    """Add a command that acts on runs: all three take the same."""
+
+    @runs.command(verb, help=text)
+    def act(
+        ids: Annotated[list[str], typer.Argument(help="The runs' ids, yours or their own.")],
+        reason: Annotated[str, typer.Option("--reason", "-r", help="Why; kept with the run.", show_default=False)] = "",
+        url: Url = None,
+        namespace: Namespace = None,
+        dir: Dir = None,  # noqa: A002
+        json: Json = False,  # noqa: FBT002
+        verbose: Verbose = False,  # noqa: ARG001, FBT002
+    ) -> int:
+        from . import runs as work  # noqa: PLC0415  (heavy)
+        from .connecting import where  # noqa: PLC0415
+
+        return work.act(verb, ids, reason, lambda: where(url, namespace, dir), json=json)
+
+
+_acting("cancel", "Ask runs to stop; their code may clean up.")
+_acting("terminate", "End runs now, without running their code again.")
+_acting("resume", "Let stalled runs go on, after what held them up was put right.")
+
+
+@dead.command("ls")
+def dead_ls(
+    limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="How many at most.")] = 50,
+    url: Url = None,
+    namespace: Namespace = None,
+    dir: Dir = None,  # noqa: A002
+    json: Json = False,  # noqa: FBT002
+    verbose: Verbose = False,  # noqa: ARG001, FBT002
+) -> int:
+    """List dead letters, newest first."""
+    from . import letters  # noqa: PLC0415  (heavy)
+    from .connecting import where  # noqa: PLC0415
+
+    return letters.ls(limit, lambda: where(url, namespace, dir), json=json)
+
+
+@dead.command("show")
+def dead_show(
+    id: Annotated[str, typer.Argument(help="The letter's id.")],  # noqa: A002
+    url: Url = None,
+    namespace: Namespace = None,
+    dir: Dir = None,  # noqa: A002
+    json: Json = False,  # noqa: FBT002
+    verbose: Verbose = False,  # noqa: ARG001, FBT002
+) -> int:
+    """Show one dead letter with its original text."""
+    from . import letters  # noqa: PLC0415  (heavy)
+    from .connecting import where  # noqa: PLC0415
+
+    return letters.show(id, lambda: where(url, namespace, dir), json=json)
+
+
+@dead.command("replay")
+def dead_replay(
+    ids: Annotated[list[str], typer.Argument(help="The letters' ids.")],
+    url: Url = None,
+    namespace: Namespace = None,
+    dir: Dir = None,  # noqa: A002
+    json: Json = False,  # noqa: FBT002
+    verbose: Verbose = False,  # noqa: ARG001, FBT002
+) -> int:
+    """Take dead letters in once more, after what was wrong was put right. Twice is the same run."""
+    from . import letters  # noqa: PLC0415  (heavy)
+    from .connecting import where  # noqa: PLC0415
+
+    return letters.replay(ids, lambda: where(url, namespace, dir), json=json)
+
+
+@app.command("doctor")
+def doctor_command(
+    url: Url = None,
+    namespace: Namespace = None,
+    dir: Dir = None,  # noqa: A002
+    json: Json = False,  # noqa: FBT002
+    verbose: Verbose = False,  # noqa: ARG001, FBT002
+) -> int:
+    """Check server, streams, node, clock and leftovers, and say what to do. Exit 1 if anything is bad."""
+    from .connecting import where  # noqa: PLC0415  (heavy)
+    from .doctor import doctor  # noqa: PLC0415
+
+    return doctor(lambda: where(url, namespace, dir), json=json)

@@ -1,0 +1,248 @@
+"""One run of `fencepost dev`: SQLite, a nats-server, the node and the programs beside it, until stopped.
+
+    leftovers of a kill -9 ─ nats-server ─ programs ─ world, bus, node ─ work ─ all of it stopped, last first
+
+Everything that is started is noted in dev.json before it does anything, so that the next start finds what a kill -9
+left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from fencepost.actors import Node, NodeSettings
+from fencepost.bus import JetStreamBus
+from fencepost.world import SQLiteWorld
+
+from . import devfile, processes
+from .devfile import DevFile
+from .exits import Exit
+from .feedwork import FeedWork
+from .output import complain
+from .place import environment
+from .programs import Programs
+from .server import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from fencepost.actors import App
+
+    from .place import Place
+    from .programs import Program
+    from .project import Project
+    from .talk import Talk
+
+__all__ = ["Dev", "Plan"]
+
+
+STOP_S: Final = 6.0
+"""How long any one part may take to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What was asked for, checked."""
+
+    place: Place
+    project: Project
+    app: App
+    programs: tuple[Program, ...]
+    summary: tuple[str, ...]
+    namespace: str
+    seed: int
+    port: int | None
+    once: bool
+    node: NodeSettings
+
+
+@dataclass(slots=True)
+class Dev:
+    """See the module."""
+
+    plan: Plan
+    talk: Talk
+    _file: DevFile = field(init=False)
+    _server: Server = field(init=False)
+    _programs: Programs | None = None
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    _signal: int = 0
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        node = processes.started("fencepost dev", os.getpid())
+        last = self._cleaned()
+        self._file = DevFile("", plan.namespace, str(plan.place.folder), node=node)
+        self._server = Server(
+            plan.place.state / "nats",
+            asked=plan.port,
+            last=last.port if last else None,
+            noted=self._note,
+            say=self.talk.note,
+        )
+
+    def _cleaned(self) -> DevFile | None:
+        """Stop what an earlier one left behind, and return what it had noted."""
+        state = self.plan.place.state
+        last = devfile.read(state)
+        if left := processes.end(processes.leftovers(state, last)):
+            shown = ", ".join(f"{one.name} (pid {one.pid})" for one in left)
+            self.talk.note(f"stopped what an earlier run had left behind: {shown}")
+        return last
+
+    async def run(self) -> int:
+        """Serve until stopped or, with `once`, until every line is through. Return the exit code."""
+        self._listen_to_signals()
+        async with AsyncExitStack() as stack:
+            stack.callback(self._forget)
+            _closed_by(stack, self._server.stop, "nats-server")
+            await self._server.start()
+            programs = self._made_programs()
+            _closed_by(stack, programs.stop, "the programs")
+            keepers = [asyncio.create_task(programs.keep()), asyncio.create_task(self._server.keep())]
+            node = await self._node(stack)
+            _closed_by(stack, lambda: _cancelled(*keepers), "the watch over them")
+            code = await self._until_done(node, keepers)
+        return code
+
+    async def _node(self, stack: AsyncExitStack) -> Node:
+        plan = self.plan
+        world = await SQLiteWorld.connect(plan.place.world, namespace=plan.namespace, hash_seed=plan.seed)
+        _closed_by(stack, world.close, "the world")
+        bus = JetStreamBus(self._server.url, plan.namespace, name="fencepost-dev")
+        _closed_by(stack, bus.close, "the bus")
+        await bus.open()
+        node = Node(plan.app, world, bus, plan.node)
+        _closed_by(stack, node.stop, "the node")
+        await node.start()
+        return node
+
+    def _made_programs(self) -> Programs:
+        plan = self.plan
+        self._programs = Programs(
+            plan.programs,
+            plan.place.folder,
+            plan.place.state,
+            environment(self._server.url, plan.namespace),
+            self._note,
+            self.talk.note,
+        )
+        return self._programs
+
+    # ---- until when
+
+    async def _until_done(self, node: Node, keepers: list[asyncio.Task[None]]) -> int:
+        work = asyncio.create_task(self._work(node))
+        stopped = asyncio.create_task(self._stopping.wait())
+        broken = asyncio.create_task(_never_unless_broken(keepers))
+        try:
+            await asyncio.wait({work, stopped, broken}, return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done():
+                return self._code_of_signal()
+            return broken.result() if broken.done() else work.result()
+        finally:
+            await _cancelled(work, stopped, broken)
+
+    async def _work(self, node: Node) -> int:
+        self._greet(node)
+        code = await FeedWork(self.plan, self.talk, node).run()
+        if not self.plan.once:
+            self._say_how_to_start(node)
+            await asyncio.Event().wait()
+        return code
+
+    def _listen_to_signals(self) -> None:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(NotImplementedError):  # where loops know no signals, Ctrl-C is KeyboardInterrupt
+                asyncio.get_running_loop().add_signal_handler(one, self._on_signal, one)
+
+    def _on_signal(self, received: signal.Signals) -> None:
+        if self._stopping.is_set():
+            processes.kill(self._file.processes)
+            os._exit(Exit.INTERRUPTED)  # asked twice: now
+        self._signal = received
+        self._stopping.set()
+
+    def _code_of_signal(self) -> int:
+        if self._signal == signal.SIGINT:
+            return Exit.INTERRUPTED
+        return Exit.TERMINATED if self.plan.once else Exit.OK
+
+    # ---- dev.json
+
+    def _note(self) -> None:
+        if self._server.process is None:
+            return
+        running = self._programs.running.values() if self._programs else ()
+        self._file.url, self._file.monitoring = self._server.url, self._server.monitoring
+        self._file.processes = [self._server.process, *running]
+        devfile.write(self.plan.place.state, self._file)
+
+    def _forget(self) -> None:
+        (self.plan.place.state / devfile.DEV_FILE).unlink(missing_ok=True)
+
+    # ---- words
+
+    def _greet(self, node: Node) -> None:
+        known = sorted(self.plan.app.workflows)
+        text = f"serving {', '.join(known)} at {self._server.url}, namespace {self.plan.namespace}"
+        if self.talk.json:
+            self.talk.event(
+                "ready",
+                text,
+                url=self._server.url,
+                namespace=self.plan.namespace,
+                workflows=known,
+                state=str(self.plan.place.state),
+                pid=os.getpid(),
+                node=node.incarnation,
+            )
+            return
+        self.talk.note(f"{text}; state and logs in {self.plan.place.state}")
+
+    def _say_how_to_start(self, node: Node) -> None:
+        feed = self.plan.project.feed
+        workflow = feed.workflow if feed else min(node.app.workflows)
+        subject = f"fp.{self.plan.namespace}.api.start.{workflow}"
+        self.talk.event(
+            "serving",
+            f"\nserving on; Ctrl-C stops it. One more, from another terminal in this folder:\n"
+            f"  fencepost start {workflow} --id ID --input JSON\n"
+            f'  nats -s {self._server.url} req {subject} \'{{"id": "ID", "input": JSON}}\'',
+            url=self._server.url,
+            subject=subject,
+        )
+
+
+def _closed_by(stack: AsyncExitStack, stop: Callable[[], Awaitable[None]], what: str) -> None:
+    """Stop a part when the stack unwinds; a part that hangs or fails must not keep the others from stopping."""
+
+    async def bounded() -> None:
+        try:
+            async with asyncio.timeout(STOP_S):
+                await stop()
+        except TimeoutError:
+            complain(f"{what} did not stop within {STOP_S:g} s")
+        except Exception as error:  # noqa: BLE001  (the rest has to stop all the same)
+            complain(f"{what} did not stop as it should: {error}")
+
+    stack.push_async_callback(bounded)
+
+
+async def _cancelled(*tasks: asyncio.Task[object]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _never_unless_broken(keepers: list[asyncio.Task[None]]) -> int:
+    """Raise what a keeper raises. Keepers that end well (no programs, or all have finished) end nothing."""
+    await asyncio.gather(*keepers)
+    await asyncio.Event().wait()
+    raise AssertionError("unreachable")

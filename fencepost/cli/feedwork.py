@@ -1,0 +1,122 @@
+"""What `dev` does with `[dev.start]`: feed every line once, wait for its run, show the summary.
+
+A line that no workflow takes becomes a dead letter, in the world this process holds: its place is named by file,
+line and content, and the world keeps a letter of a place once. So feeding may be cut at any moment and begun again:
+good lines are known by their id, bad ones by their place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from fencepost.world import NewLetter
+
+from ..asking import Asking
+from ..envelopes import Start
+from ..errors import RunExists, Unavailable
+from .exits import Exit
+from .feeding import Fed, Feeder
+from .lines import lines_of
+from .place import environment
+from .progress import progress_for
+from .summary import facts_of, judge, told
+from .waiting import until_ended
+
+if TYPE_CHECKING:
+    from fencepost.actors import Node
+
+    from .devrun import Plan
+    from .lines import Line
+    from .progress import Progress
+    from .project import Feed
+    from .talk import Talk
+
+__all__ = ["FeedWork"]
+
+AGAIN_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class FeedWork:
+    """See the module."""
+
+    plan: Plan
+    talk: Talk
+    node: Node
+    asking: Asking = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.asking = Asking(self.node.bus)
+
+    async def run(self) -> int:
+        """Feed, wait, show; return the exit code that follows."""
+        feed = self.plan.project.feed
+        if feed is None:
+            return await self._waited() if self.plan.once else Exit.OK
+        with progress_for(json=self.talk.json) as progress:
+            fed = await self._fed(feed, progress)
+            outcome = await until_ended(self.asking, fed.run_ids, progress)
+        for run in outcome.stalled:
+            self.talk.note(f"run {run.id} is stalled: {run.stalled}")
+        code = await self._shown(await facts_of(self.asking, feed.workflow, fed))
+        return Exit.FAILED if outcome.stalled else code
+
+    async def _waited(self) -> int:
+        """With nothing to feed, wait for what was started before."""
+        with progress_for(json=self.talk.json) as progress:
+            outcome = await until_ended(self.asking, None, progress)
+        for run in outcome.stalled:
+            self.talk.note(f"run {run.id} is stalled: {run.stalled}")
+        return Exit.FAILED if outcome.stalled else Exit.OK
+
+    # ---- feeding
+
+    async def _fed(self, feed: Feed, progress: Progress) -> Fed:
+        """Feed the file until it is through: while nobody answers, from the beginning again."""
+        while True:
+            feeder = Feeder(self.asking, feed.workflow, on_refused=self._bury)
+            feeder.on_started = lambda line, _: progress.show(f"line {line.number} fed", feeder.fed.lines, None)
+            try:
+                with feed.input.open("rb") as file:
+                    return await feeder.feed(lines_of(file, feed.id))
+            except Unavailable as error:
+                self.talk.note(f"feeding waits: {error}")
+                await asyncio.sleep(AGAIN_S)
+
+    async def _bury(self, line: Line, code: str, reason: str) -> None:
+        feed = self.plan.project.feed
+        if feed is None or code == RunExists.__name__:  # that id has its run; the line is reported as refused
+            return
+        digest = hashlib.sha256(line.raw).hexdigest()[:16]
+        letter = NewLetter(
+            kind="start",
+            subject=f"fp.{self.plan.namespace}.start.{feed.workflow}",
+            code=code,
+            reason=f"{feed.input.name} line {line.number}: {reason}",
+            body=_as_sent(line),
+            source=f"{feed.input.name}:{line.number}:{digest}",
+        )
+        letter_id = await self.node.world.bury(letter)
+        await self.node.bus.announce("dead.start", msgspec.json.encode({"id": letter_id, "reason": reason}))
+
+    # ---- summary
+
+    async def _shown(self, facts: dict[str, Any]) -> int:
+        if not self.plan.summary:
+            text, good = told(facts)
+            self.talk.event("summary", text, facts=facts, exit_code=0 if good else 1)
+            return Exit.OK if good else Exit.FAILED
+        around = environment("", self.plan.namespace)
+        code, output = await judge(self.plan.summary, self.plan.place.folder, around, facts, captured=self.talk.json)
+        self.talk.event("summary", "", facts=facts, exit_code=code, output=output)
+        return code
+
+
+def _as_sent(line: Line) -> bytes:
+    """Return the start message of a line, so that a replay sends the same; of a line that is none, its bytes."""
+    return msgspec.json.encode(Start(id=line.id, input=msgspec.Raw(line.raw))) if line.id else line.raw

@@ -1,0 +1,173 @@
+"""`fencepost runs …`: look at runs and act on them."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ..answers import Changed, EventPage, RunEvent, RunPage, RunStatus
+from ..errors import FencepostError, Unavailable
+from .connecting import asked
+from .endings import ended
+from .exits import CommandError, Exit
+from .output import ago, complain, emit, plain, show_table, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..asking import Asking
+    from .connecting import Where
+
+__all__ = ["Query", "act", "events", "ls", "show"]
+
+PAGE: Final = 200
+FOLLOW_S: Final = 20.0
+DETAIL: Final = 100
+ENDED: Final = frozenset({"completed", "failed", "cancelled", "terminated"})
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which runs to list."""
+
+    workflow: str
+    status: str
+    attribute: str
+    limit: int
+
+    def fields(self) -> dict[str, Any]:
+        """Return the question without its cursor.
+
+        Raises:
+            CommandError: the attribute is no key=value.
+        """
+        key, equals, value = self.attribute.partition("=")
+        if self.attribute and not (key and equals):
+            raise CommandError(f"--attribute {self.attribute!r} must be key=value", Exit.USAGE)
+        return {"workflow": self.workflow, "status": self.status, **({"attribute": (key, value)} if key else {})}
+
+
+# ---- looking
+
+
+def ls(query: Query, where: Callable[[], Where], *, json: bool) -> int:
+    """List runs."""
+    fields = query.fields()
+    found = asked(where(), lambda asking: _listed(asking, fields, query.limit))
+    if json:
+        for run in found:
+            emit(run)
+        return Exit.OK
+    rows = [(run.id, run.workflow, run.status, run.events, ago(run.created_at), _next(run)) for run in found]
+    if rows:
+        show_table(("id", "workflow", "status", "events", "created", "next"), rows)
+    else:
+        complain("no runs" + (" that fit" if any(fields.values()) else " yet"))
+    return Exit.OK
+
+
+async def _listed(asking: Asking, fields: dict[str, Any], limit: int) -> list[RunStatus]:
+    found, before = list[RunStatus](), ""
+    while len(found) < limit:
+        size = min(PAGE, limit - len(found))
+        page = await asking.ask("runs", RunPage, before=before, limit=size, **fields)
+        found += page.runs
+        before = page.before
+        if not before:
+            break
+    return found
+
+
+def _next(run: RunStatus) -> str:
+    return run.stalled or (ago(run.due) if run.ended_at is None else "")
+
+
+def show(id: str, where: Callable[[], Where], *, json: bool) -> int:  # noqa: A002
+    """Show a run and how it ended."""
+
+    async def look(asking: Asking) -> dict[str, Any]:
+        run = await asking.ask("status", RunStatus, id=id)
+        end = (await ended(asking, run.run_id, wait_s=0)).view() if run.status in ENDED else {}
+        return {**msgspec.structs.asdict(run), **end}
+
+    found = asked(where(), look)
+    if json:
+        emit(found)
+        return Exit.OK
+    for name, value in found.items():
+        if value not in (None, "", {}):
+            tell(f"{name + ':':<12} {_value(value)}")
+    return Exit.OK
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode(errors="replace")
+    if isinstance(value, dict):
+        return msgspec.json.encode(value).decode()
+    return plain(value)
+
+
+def events(id: str, where: Callable[[], Where], *, follow: bool, after: int, json: bool) -> int:  # noqa: A002
+    """Print the log of a run."""
+    asked(where(), lambda asking: _print_events(asking, id, after, follow=follow, json=json))
+    return Exit.OK
+
+
+async def _print_events(asking: Asking, id: str, after: int, *, follow: bool, json: bool) -> None:  # noqa: A002
+    while True:
+        wait_s = FOLLOW_S if follow else 0.0
+        try:
+            page = await asking.ask("events", EventPage, id=id, after=after, limit=PAGE, wait_s=wait_s)
+        except Unavailable:
+            if not (follow and asking.answered):
+                raise
+            continue
+        for event in page.events:
+            after = event.seq
+            emit(event) if json else tell(_event_line(event))
+        if page.over or not (page.events or follow):
+            return
+
+
+def _event_line(event: RunEvent) -> str:
+    detail = msgspec.json.encode(event.data).decode() if event.data else ""
+    short = detail if len(detail) <= DETAIL else f"{detail[: DETAIL - 1]}…"
+    tick = "outside" if event.tick is None else f"tick {event.tick}"
+    at = event.at.isoformat(sep=" ", timespec="milliseconds").partition("+")[0]
+    return f"{event.seq:>4}  {at}  {tick:<9} {event.type:<18} {plain(event.op):<10} {plain(short)}".rstrip()
+
+
+# ---- acting
+
+
+def act(verb: str, ids: Sequence[str], reason: str, where: Callable[[], Where], *, json: bool) -> int:
+    """Cancel, terminate or resume runs; one that cannot be does not keep the others."""
+    return asked(where(), lambda asking: _act_on_all(asking, verb, ids, reason, json=json))
+
+
+async def _act_on_all(asking: Asking, verb: str, ids: Sequence[str], reason: str, *, json: bool) -> int:
+    code = Exit.OK
+    fields = {"reason": reason, "key": uuid.uuid4().hex} if verb != "resume" else {}
+    for id in ids:  # noqa: A001
+        try:
+            done = await asking.ask(verb, Changed, id=id, **fields)
+        except Unavailable:
+            raise
+        except FencepostError as error:
+            code = Exit.FAILED
+            emit({"id": id, "error": type(error).__name__, "message": str(error)}) if json else complain(str(error))
+            continue
+        emit({"id": id, **msgspec.structs.asdict(done)}) if json else tell(f"{plain(id)}: {_done(verb, done)}")
+    return code
+
+
+def _done(verb: str, done: Changed) -> str:
+    if done.changed:
+        return {"cancel": "asked to stop", "terminate": "terminated", "resume": "goes on"}[verb]
+    if done.status:
+        return f"nothing to do, it is {done.status}"
+    return {"resume": "nothing to do, it is not stalled"}.get(verb, "nothing to do, it was asked before")

@@ -1,0 +1,144 @@
+"""Where the parts meet: from settings to a world, a bus and a node that serves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from fencepost.actors import Node as Actors
+from fencepost.actors import NodeSettings
+from fencepost.bus import BusError, InProcessBus, JetStreamBus
+from fencepost.world import SQLiteWorld, WorldError
+
+from .client import Client
+from .errors import Unavailable
+from .settings import MEMORY, Settings
+
+if TYPE_CHECKING:
+    from fencepost.actors import App
+    from fencepost.bus import Bus
+    from fencepost.world import World
+
+
+async def open_world(settings: Settings) -> World:
+    """Open the store that the settings name; its folder is made when it is ours to choose.
+
+    Raises:
+        Unavailable: it is in use, read-only, of a newer version, none of ours, or its disk is full.
+    """
+    path = settings.world_path
+    try:
+        if path is not None and settings.world == "auto":
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return await SQLiteWorld.connect(path or MEMORY, namespace=settings.namespace)
+    except WorldError as error:
+        raise Unavailable(str(error)) from error
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be made here: {error.strerror}") from error
+
+
+async def open_bus(settings: Settings) -> Bus:
+    """Open the bus that the settings name, with what a node needs on it.
+
+    Raises:
+        Unavailable: no NATS server there, or it cannot be used as it is.
+    """
+    if settings.bus == "inprocess" or (settings.bus == "auto" and not settings.nats_url):
+        return InProcessBus(settings.namespace)
+    bus = JetStreamBus(
+        settings.nats_servers, settings.namespace, name=settings.node_name, credentials=settings.nats_creds
+    )
+    try:
+        await bus.open()
+    except BusError as error:
+        raise Unavailable(str(error)) from error
+    return bus
+
+
+def connect(settings: Settings) -> Client:
+    """Return a client for the settings; it connects when its `async with` begins."""
+    return Client.connect(settings.nats_servers, settings.namespace, credentials=settings.nats_creds)
+
+
+def node_settings(settings: Settings) -> NodeSettings:
+    """Return the part that says how a node behaves."""
+    return NodeSettings(
+        name=settings.node_name,
+        step_slots=settings.step_slots,
+        threads=settings.threads,
+        queues=settings.queues,
+        max_live_runs=settings.max_live_runs,
+        grace_s=settings.grace,
+        shadow=settings.shadow,
+    )
+
+
+class Node:
+    """A node in this process. `async with Node(app) as node:` serves until the block ends.
+
+    Without more it keeps its state in `.fencepost/world.db` and its messages to itself; settings say otherwise. A
+    world or bus that is given is used and left open.
+    """
+
+    def __init__(
+        self, app: App, *, world: World | None = None, bus: Bus | None = None, settings: Settings | None = None
+    ) -> None:
+        self.app = app
+        self.settings = settings or Settings.load()
+        self._given_world, self._given_bus = world, bus
+        self._world, self._bus = world, bus
+        self._actors: Actors | None = None
+
+    async def start(self) -> None:
+        """Open what is needed and serve.
+
+        Raises:
+            Unavailable: the store or NATS cannot be reached or used.
+            LifespanError: the app's lifespan failed.
+        """
+        try:
+            self._world = self._given_world or await open_world(self.settings)
+            self._bus = self._given_bus or await open_bus(self.settings)
+            actors = Actors(self.app, self._world, self._bus, node_settings(self.settings))
+            self._actors = actors
+            await actors.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Take nothing new, let steps end for a while, close what was opened here. Idempotent."""
+        actors, self._actors = self._actors, None
+        try:
+            if actors is not None:
+                await actors.stop()
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        if self._bus is not None and self._given_bus is None:
+            bus, self._bus = self._bus, None
+            await bus.close()
+        if self._world is not None and self._given_world is None:
+            world, self._world = self._world, None
+            await world.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def client(self) -> Client:
+        """Return a client that asks over the node's own bus.
+
+        Raises:
+            RuntimeError: the node has not been started.
+        """
+        if self._bus is None:
+            raise RuntimeError("the node has no bus yet: `async with Node(app) as node:` first")
+        return Client(self._bus)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the node is and does now; nothing when it does not serve."""
+        return {} if self._actors is None else self._actors.facts()

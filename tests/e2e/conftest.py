@@ -1,0 +1,66 @@
+"""Stacks for end-to-end tests: in one process, and over a file and a real nats-server."""
+
+import asyncio
+import logging
+
+import pytest
+import structlog
+
+from fencepost.bus import NatsServer
+from tests.e2e.world_and_bus import Clock, Gate, Stack
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet_logs():
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session")
+def nats(tmp_path_factory):
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    asyncio.run(server.start())
+    yield server
+    asyncio.run(server.kill())
+
+
+@pytest.fixture(params=["memory", "file and jetstream"])
+def place(request, tmp_path):
+    """Where the world is, and the server of the bus."""
+    if request.param == "memory":
+        return ":memory:", None
+    return tmp_path / "world.db", request.getfixturevalue("nats")
+
+
+@pytest.fixture
+async def stack(place):
+    stack = Stack(*place)
+    await stack.open()
+    yield stack
+    await stack.close()
+
+
+@pytest.fixture
+async def local():
+    """In one process only: what the bus makes no difference to."""
+    stack = Stack(":memory:")
+    await stack.open()
+    yield stack
+    await stack.close()
+
+
+@pytest.fixture
+async def skipping():
+    """In one process, with a clock of the test's."""
+    stack = Stack(":memory:", clock=Clock())
+    await stack.open()
+    yield stack
+    await stack.close()
+
+
+@pytest.fixture
+def gate():
+    gate = Gate()
+    yield gate
+    gate.open()

@@ -1,0 +1,248 @@
+"""What end-to-end tests run on: a world, a bus, a node and a client, and how to kill the node between two statements."""
+
+import asyncio
+import contextlib
+import threading
+import uuid
+from datetime import UTC, datetime, timedelta
+
+from fencepost.actors import App, Node, NodeSettings
+from fencepost.actors.host import AsyncioHost
+from fencepost.actors.node import Parts
+from fencepost.bus import InProcessBus, JetStreamBus
+from fencepost.client import Client
+from fencepost.world import RunQuery, SQLiteWorld, Unavailable
+
+PATIENCE_S = 10
+BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class Clock:
+    """A clock that stands still until it is turned."""
+
+    def __init__(self):
+        self.at = BEGIN
+
+    def __call__(self):
+        return self.at
+
+
+class TurnedHost(AsyncioHost):
+    """A host whose idea of the world's clock is a clock of the test's."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.now = clock
+
+
+class Cable:
+    """What lies between a node and its world: it can be cut, and calls through it can fail."""
+
+    def __init__(self, world):
+        self._world = world
+        self._cut = False
+        self._faults = []
+        self.calls = []
+
+    def cut(self):
+        """Let nothing through any more, answers neither: for the world the node is dead from here on."""
+        self._cut = True
+
+    def fail_once(self, method, when=lambda *_: True, *, after=False):
+        """Let the next call of a method that fits fail, before it arrives or (`after`) with its answer lost."""
+        self._faults.append((method, when, after))
+
+    def _fault(self, name, args):
+        for fault in self._faults:
+            if fault[0] == name and fault[1](*args):
+                self._faults.remove(fault)
+                return "after" if fault[2] else "before"
+        return ""
+
+    def __getattr__(self, name):
+        method = getattr(self._world, name)
+
+        async def through(*args, **kwargs):
+            fault = self._fault(name, args)
+            if self._cut or fault == "before":
+                raise Unavailable("the cable to the world is cut")
+            answer = await method(*args, **kwargs)
+            self.calls.append((name, args))
+            if self._cut or fault == "after":
+                raise Unavailable("the cable to the world was cut")
+            return answer
+
+        return through
+
+
+class Gate:
+    """Where a step's body waits, in whatever thread it runs, until the test opens."""
+
+    def __init__(self):
+        self._arrived = threading.Semaphore(0)
+        self._opened = threading.Event()
+        self._lock = threading.Lock()
+        self._waiting = []
+
+    async def arrival(self, times=1):
+        """Wait until so many (more) bodies have arrived."""
+        for _ in range(times):
+            assert await asyncio.to_thread(self._arrived.acquire, timeout=PATIENCE_S), "nobody came to the gate"
+
+    def block(self):
+        """Wait in a thread."""
+        self._arrived.release()
+        self._opened.wait(3 * PATIENCE_S)
+
+    async def pause(self):
+        """Wait on a loop."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        with self._lock:
+            self._waiting.append((loop, future))
+        self._arrived.release()
+        if not self._opened.is_set():
+            await future
+
+    def open(self):
+        """Let everybody pass, from now on."""
+        self._opened.set()
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for loop, future in waiting:
+            with contextlib.suppress(RuntimeError):  # its loop is gone
+                loop.call_soon_threadsafe(lambda f=future: f.done() or f.set_result(None))
+
+
+class Stack:
+    """One world, one namespace on one bus, and the nodes that come and go on them."""
+
+    def __init__(self, path, server=None, clock=None):
+        self._path, self._server, self._clock = path, server, clock
+        self._namespace = f"t{uuid.uuid4().hex[:12]}"
+        self.settings = {"shadow": True, "grace_s": 0.1}
+        self.world = self.cable = self.node = self.bus = self._host = None
+        self.app = App()
+        self._others = []
+
+    # ---- life
+
+    async def open(self):
+        self.front = await self._connected("client") if self._server else InProcessBus(self._namespace)
+        await self.begin()
+        self.client = Client(self.front)
+
+    async def begin(self, **settings):
+        """Start a node, on the world there is or on the reopened file."""
+        if self.world is None:
+            usual = {} if self._clock is None else {"clock": self._clock}
+            self.world = await SQLiteWorld.connect(self._path, **usual)
+        self.settings |= settings
+        self.bus = await self._connected("node") if self._server else self.front
+        self.cable = Cable(self.world)
+        self._host = AsyncioHost() if self._clock is None else TurnedHost(self._clock)
+        parts = Parts(host=self._host)
+        self.node = Node(self.app, self.cable, self.bus, NodeSettings(**self.settings), parts)
+        await self.node.start()
+
+    async def _connected(self, role):
+        bus = JetStreamBus(self._server.url, self._namespace, role=role, ack_wait_s=2.0)
+        await bus.open()
+        return bus
+
+    async def kill(self):
+        """End the node as a kill would: from the cut on, nothing of it reaches the world."""
+        waiting = await self.world.runs(RunQuery("", "live", None, "", 500))
+        self.cable.cut()
+        for run in waiting:  # who waits for news asks the world, and hears that it is gone
+            await self.bus.announce(f"event.{run.run_id}", b"{}")
+        with contextlib.suppress(Unavailable):
+            await self.node.stop()
+        await self._host.cancel_all()
+        if self._server:
+            await self.bus.close()
+            await self.world.close()
+            self.world = None
+        else:
+            await self.world.leave(self.node.incarnation)
+
+    async def restart(self, *workflows, **settings):
+        """Kill the node and start another; with workflows it has these, else those of the one before."""
+        await self.kill()
+        known = workflows or self.app.workflows.values()
+        self.app = App(workflows=known, lifespan=self.app.lifespan)
+        await self.begin(**settings)
+
+    async def deploy(self, *workflows, **settings):
+        """Stop the node gently, as a rolling update does, and start another with other code."""
+        await self.node.stop()
+        await self._host.cancel_all()
+        if self._server:
+            await self.bus.close()
+        self.app = App(workflows=workflows, lifespan=self.app.lifespan)
+        await self.begin(**settings)
+
+    async def close(self):
+        if self.node is not None:
+            with contextlib.suppress(Unavailable):
+                await self.node.stop()
+            await self._host.cancel_all()
+        for bus in {self.bus, self.front}:
+            await bus.close()
+        if self.world is not None:
+            await self.world.close()
+
+    # ---- runs
+
+    async def start(self, workflow, *args, **more):
+        """Start a run, adding its workflow to the node when it is none of its yet."""
+        if not isinstance(workflow, str):
+            self.app.add(workflow)
+        return await self.client.start(workflow, *args, **more)
+
+    async def run(self, workflow, *args, **more):
+        """Start a run and return its result."""
+        return await (await self.start(workflow, *args, **more)).result(PATIENCE_S)
+
+    async def ended(self, handle):
+        """Wait for the end, whatever it is, and return the error or None."""
+        try:
+            await handle.result(PATIENCE_S)
+        except TimeoutError:
+            raise
+        except Exception as error:
+            return error
+        return None
+
+    async def events(self, handle, kind=None):
+        """Return the log of a run, or its events of one type."""
+        return [event async for event in handle.events() if kind in {None, event.type}]
+
+    async def kinds(self, handle):
+        return [event.type for event in await self.events(handle)]
+
+    async def saw(self, handle, kind, times=1):
+        """Wait until the log holds so many events of a type; return the last of them."""
+        async with asyncio.timeout(PATIENCE_S):
+            async for event in handle.events(follow=True):
+                times -= event.type == kind
+                if not times:
+                    return event
+        raise AssertionError(f"the run ended without {kind}: {await self.kinds(handle)}")
+
+    async def stalled(self, handle):
+        """Wait until a run is stalled and return why."""
+        async with asyncio.timeout(PATIENCE_S), self.bus.follow(f"event.{handle.run_id}") as news:
+            while not (status := await handle.status()).stalled:
+                assert status.ended_at is None, f"the run is {status.status}, not stalled"
+                await anext(news)
+        return status.stalled
+
+    def world_now(self):
+        return self._clock.at
+
+    async def skip(self, **span):
+        """Turn the clock and ring for what is due, as the timer actor does."""
+        self._clock.at += timedelta(**span)
+        for due in await self.world.due(None, self._clock.at, 500):
+            self.node.ring(due.id)

@@ -1,0 +1,284 @@
+"""Laws, read off finished logs and the book of commits. Each checker yields one sentence for each broken law."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from fencepost.world import Batch
+from fencepost.world import events as ev
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.simulation.ledger import Begun
+    from tests.simulation.world import Commit
+
+SETTLING = (ev.StepCompleted, ev.StepFailed)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What checkers look at: one run's log, the commits of that run, the bodies that began for it."""
+
+    run_id: str
+    log: list[ev.Event]
+    commits: list[Commit] = field(default_factory=list)
+    begun: dict[str, Begun] = field(default_factory=dict)
+    skew_s: float = 0.0
+
+    @property
+    def batches(self) -> Iterator[tuple[Batch, Any, frozenset[str]]]:
+        """The accepted appends: batch, answer, and the incarnations that had left by then."""
+        for commit in self.commits:
+            if isinstance(commit.what, Batch) and not commit.answer.repeated:
+                yield commit.what, commit.answer, commit.left
+
+
+# ---- positions, time, ticks
+
+
+def positions_are_dense(seen: Seen) -> Iterator[str]:
+    """Events are numbered 1, 2, 3 … (L2)."""
+    found = [event.seq for event in seen.log]
+    if found != list(range(1, len(found) + 1)):
+        yield f"positions {found}"
+
+
+def time_never_goes_back(seen: Seen) -> Iterator[str]:
+    """`at` is monotone in position (L2)."""
+    for before, after in pairwise(seen.log):
+        if after.at < before.at:
+            yield f"{after.seq} is before {before.seq}"
+
+
+def ticks_grow_by_one(seen: Seen) -> Iterator[str]:
+    """Each in-band batch raises the tick by one, and its events stand together (L3)."""
+    ticks = [answer.fence.tick for batch, answer, _ in seen.batches if batch.fence is not None]
+    if ticks != list(range(1, len(ticks) + 1)):
+        yield f"in-band batches have the ticks {ticks}"
+    in_band = [event for event in seen.log if event.tick is not None]
+    for before, after in pairwise(in_band):
+        if after.tick < before.tick:
+            yield f"tick {after.tick} of {after.seq} follows tick {before.tick}"
+        if after.tick == before.tick and after.seq != before.seq + 1:
+            yield f"something stands between {before.seq} and {after.seq} of one batch"
+
+
+def batches_follow_one_another(seen: Seen) -> Iterator[str]:
+    """An in-band batch is fenced by the one before it, and by no other (L3)."""
+    last = ""
+    for batch, _, _ in seen.batches:
+        if batch.fence is not None:
+            if batch.fence.last_batch != last:
+                yield f"a batch at tick {batch.fence.tick + 1} was decided without knowing the one before it"
+            last = batch.batch_id
+
+
+# ---- what may follow what
+
+
+def transitions_are_legal(seen: Seen) -> Iterator[str]:
+    """A run begins once, operations are created once and end once, in that order."""
+    created: dict[str, str] = {}
+    settled: set[str] = set()
+    started = False
+    for event in seen.log:
+        body = event.body
+        match body:
+            case ev.RunCreated():
+                if event.seq != 1:
+                    yield f"run_created at {event.seq}"
+            case ev.RunStarted():
+                if started:
+                    yield f"run_started again at {event.seq}"
+                started = True
+            case ev.StepCreated(op=op) | ev.WaitCreated(op=op):
+                if op in created or not started:
+                    yield f"{op} is created at {event.seq}, {'again' if op in created else 'before run_started'}"
+                created[op] = type(body).__name__[:4]
+            case ev.StepStarted(op=op) | ev.StepRetrying(op=op) | ev.StepCompleted(op=op) | ev.StepFailed(op=op):
+                if created.get(op) != "Step" or op in settled:
+                    yield f"{ev.kind_of(body)} {op} at {event.seq}, but it is {'over' if op in settled else 'no step'}"
+            case ev.WaitCompleted(op=op):
+                if created.get(op) != "Wait" or op in settled:
+                    yield f"wait_completed {op} at {event.seq}, but it is {'over' if op in settled else 'no timer'}"
+            case _:
+                pass
+        if isinstance(body, (*SETTLING, ev.StepCancelled, ev.WaitCompleted)):
+            settled.add(body.op)
+
+
+def nothing_follows_the_end(seen: Seen) -> Iterator[str]:
+    """There is at most one terminal event, and it is the last one."""
+    for event in seen.log[:-1]:
+        if isinstance(event.body, ev.TERMINAL):
+            yield f"{ev.kind_of(event.body)} at {event.seq} of {len(seen.log)}"
+
+
+def cancelled_before_it_began_means_no_code(seen: Seen) -> Iterator[str]:
+    """A cancel before the first tick ends the run without running its code."""
+    kinds = [type(event.body) for event in seen.log]
+    if ev.CancelRequested in kinds and ev.RunStarted in kinds[kinds.index(ev.CancelRequested) :]:
+        yield "run_started follows cancel_requested"
+
+
+def waits_are_not_early(seen: Seen) -> Iterator[str]:
+    """A timer completes when it is due by the world's clock, give or take what the nodes' clocks are wrong."""
+    due: dict[str, float] = {}
+    for event in seen.log:
+        match event.body:
+            case ev.WaitCreated(op=op, delay_s=delay_s, until=until):
+                due[op] = until.timestamp() if until else event.at.timestamp() + delay_s
+            case ev.WaitCompleted(op=op) if event.at.timestamp() < due.get(op, 0) - seen.skew_s - 1e-5:
+                yield f"{op} completes {due[op] - event.at.timestamp():.3f} s early"
+            case _:
+                pass
+
+
+# ---- attempts and claims
+
+
+def outcomes_hold_the_latest_claim(seen: Seen) -> Iterator[str]:
+    """An outcome with a token is the one of the last start of its operation (L10)."""
+    token: dict[str, str] = {}
+    for event in seen.log:
+        match event.body:
+            case ev.StepStarted(op=op, token=started):
+                token[op] = started
+            case ev.StepCompleted(op=op, token=given) | ev.StepRetrying(op=op, token=given) | ev.StepFailed(
+                op=op, token=given
+            ) if given:
+                if token.get(op) != given:
+                    yield f"{ev.kind_of(event.body)} {op} at {event.seq} comes under a claim that is over"
+                token[op] = ""
+            case _:
+                pass
+
+
+def attempts_are_counted(seen: Seen) -> Iterator[str]:
+    """Attempts count failures, never skip, and losses are counted apart (L14)."""
+    expected: dict[str, tuple[int, int]] = {}
+    running: set[str] = set()
+    losses: dict[str, int] = {}
+    for event in seen.log:
+        match event.body:
+            case ev.StepStarted(op=op, attempt=attempt, dispatch=dispatch):
+                if op in running:
+                    yield f"{op} is started at {event.seq} while an attempt runs"
+                if (attempt, dispatch) != expected.get(op, (1, 1)):
+                    yield f"{op} has attempt {attempt}/{dispatch} at {event.seq}, not {expected.get(op, (1, 1))}"
+                expected[op] = (attempt + 1, dispatch + 1)
+                running.add(op)
+            case ev.StepRetrying(op=op, attempt=attempt, lost=lost):
+                if op not in running:
+                    yield f"step_retrying {op} at {event.seq}, but nothing runs"
+                running.discard(op)
+                if lost:
+                    expected[op] = (attempt, expected.get(op, (1, 1))[1])
+                    if lost != losses.get(op, 0) + 1:
+                        yield f"{op} is lost for the {lost}. time at {event.seq}, after {losses.get(op, 0)}"
+                    losses[op] = lost
+            case ev.StepCompleted(op=op) | ev.StepFailed(op=op) | ev.StepCancelled(op=op):
+                running.discard(op)
+            case _:
+                pass
+
+
+def the_dead_write_nothing(seen: Seen) -> Iterator[str]:
+    """No outcome and no start of an incarnation that had left; no loss of one that had not (L10, L14)."""
+    of: dict[str, str] = {}
+    running: dict[str, str] = {}
+    for batch, answer, left in seen.batches:
+        for seq, body in enumerate(batch.events, answer.first_seq):
+            match body:
+                case ev.StepStarted(op=op, token=token, incarnation=incarnation):
+                    of[token] = running[op] = incarnation
+                    if incarnation in left:
+                        yield f"{incarnation} had left when it started {op} at {seq}"
+                case ev.StepCompleted(token=token) | ev.StepRetrying(token=token) | ev.StepFailed(
+                    token=token
+                ) if token:
+                    if of.get(token) in left:
+                        yield f"{of[token]} had left when {ev.kind_of(body)} {body.op} was recorded at {seq}"
+                case ev.StepRetrying(op=op, lost=lost) if lost and running.get(op) not in left:
+                    yield f"{op} is called lost at {seq}, but {running.get(op)} had not left"
+                case _:
+                    pass
+
+
+# ---- what batches were decided from
+
+
+def decisions_saw_the_cancel(seen: Seen) -> Iterator[str]:
+    """No in-band batch lands that has not seen a cancel request before it."""
+    for batch, answer, _ in seen.batches:
+        if batch.fence is None:
+            continue
+        unseen = [e.seq for e in _between(seen, batch, answer) if isinstance(e.body, ev.CancelRequested)]
+        if unseen:
+            yield f"the batch at {answer.first_seq} had not seen the cancel at {unseen[0]}"
+
+
+def whole_log_means_whole(seen: Seen) -> Iterator[str]:
+    """A batch with the whole-log fence follows what it was decided from; quiet events aside (L4)."""
+    for batch, answer, _ in seen.batches:
+        unseen = [e.seq for e in _between(seen, batch, answer) if ev.resumes_code(e.body)]
+        if unseen and batch.whole_log:
+            yield f"the batch at {answer.first_seq} needs the whole log and had not seen {unseen}"
+
+
+def _between(seen: Seen, batch: Batch, answer: Any) -> list[ev.Event]:
+    return [event for event in seen.log if batch.known < event.seq < answer.first_seq]
+
+
+# ---- the world outside
+
+
+def bodies_began_under_a_claim(seen: Seen) -> Iterator[str]:
+    """No body begins before its start is in the log, and none under a claim the log does not know."""
+    started = {e.body.token: e for e in seen.log if isinstance(e.body, ev.StepStarted)}
+    for token, body in seen.begun.items():
+        if token not in started:
+            yield f"a body of {body.op} began under {token[:8]}, which is not in the log"
+
+
+def results_are_what_bodies_returned(seen: Seen) -> Iterator[str]:
+    """What the log calls an outcome of a claim is how the body of that claim ended."""
+    for event in seen.log:
+        match event.body:
+            case ev.StepCompleted(op=op, token=token, result=result):
+                body = seen.begun.get(token)
+                if body is None or body.done != "Succeeded" or body.result != bytes(result.json):
+                    yield f"{op} at {event.seq} has a result its body never returned"
+            case ev.StepRetrying(op=op, token=token) | ev.StepFailed(op=op, token=token) if token:
+                body = seen.begun.get(token)
+                if body is None or body.done in {"", "Succeeded"}:
+                    yield f"{op} at {event.seq} failed, but its body did not"
+            case _:
+                pass
+
+
+CHECKERS = (
+    positions_are_dense,
+    time_never_goes_back,
+    ticks_grow_by_one,
+    batches_follow_one_another,
+    transitions_are_legal,
+    nothing_follows_the_end,
+    cancelled_before_it_began_means_no_code,
+    waits_are_not_early,
+    outcomes_hold_the_latest_claim,
+    attempts_are_counted,
+    the_dead_write_nothing,
+    decisions_saw_the_cancel,
+    whole_log_means_whole,
+    bodies_began_under_a_claim,
+    results_are_what_bodies_returned,
+)
+
+
+def broken(seen: Seen) -> list[str]:
+    """Return what is wrong with a run, one sentence each."""
+    return [f"{check.__name__}: {what}" for check in CHECKERS for what in check(seen)]

@@ -1,0 +1,181 @@
+"""The one world all simulated processes share, seen through a bad line, and the history of what it accepted.
+
+A request that is on its way arrives also when its sender has died meanwhile, and an answer may be lost although the
+commit stands: the client then hears `Unavailable`, as it does when the request itself was lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fencepost.world import Accepted, Batch, Checks, SimulatedWorld, Unavailable
+from tests.simulation.loop import PROC
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+    from datetime import datetime
+    from random import Random
+
+    from tests.simulation.loop import SimLoop
+
+
+@dataclass(slots=True)
+class Line:
+    """How bad the line to the world is. Delays are means of seconds."""
+
+    delay_s: float = 0.002
+    slow: float = 0.0
+    """How often a way takes `slow_s` instead."""
+    slow_s: float = 5.0
+    loses_request: float = 0.0
+    loses_answer: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One write the world accepted. `what` is the batch, or a word for other writes."""
+
+    at_s: float
+    writer: str
+    method: str
+    what: Any
+    answer: Any
+    left: frozenset[str]
+    """Incarnations that had left by then."""
+
+
+@dataclass(slots=True)
+class History:
+    """What happened, in order: commits and what the simulator did. One line each in `lines`."""
+
+    commits: list[Commit] = field(default_factory=list)
+    lines: list[tuple[float, str, str]] = field(default_factory=list)
+
+    def note(self, at_s: float, who: str, what: str) -> None:
+        """Write a line."""
+        self.lines.append((at_s, who, what))
+
+
+class SimWorld(SimulatedWorld):
+    """See the module. `looks` are called after each write, in its transaction's place: they look for broken laws."""
+
+    def __init__(self, loop: SimLoop, clock: Callable[[], datetime], checks: Checks, random: Random) -> None:
+        super().__init__(clock, checks=checks, partitions=4)
+        self.line = Line()
+        self.history = History()
+        self.looks: list[Callable[[], None]] = []
+        self.joined: dict[str, str] = {}
+        self.left: set[str] = set()
+        self._loop = loop
+        self._random = random
+        self._what: Any = None
+
+    # ---- what is written down
+
+    async def append(self, batch: Batch) -> Accepted:
+        return await self._write("append", lambda core: self._noted(core.append(batch), batch))
+
+    async def leave(self, incarnation: str) -> None:
+        def body(core):
+            core.leave(incarnation)
+            self.left.add(incarnation)
+
+        await self._write("leave", lambda core: self._noted(body(core), incarnation))
+
+    async def stall(self, run_id: str, fence: Any, why: str) -> None:
+        await self._write("stall", lambda core: self._noted(core.stall(run_id, fence, why), (run_id, why)))
+
+    async def end_claim(self, run_id: str, token: str) -> bool:
+        return await self._write("end_claim", lambda core: self._noted(core.end_claim(run_id, token), (run_id, token)))
+
+    def _noted(self, answer: Any, what: Any) -> Any:
+        self._what = what
+        return answer
+
+    # ---- the line
+
+    async def _faulty(self, method: str, transaction: Callable[[], Any]) -> Any:
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        proc = PROC.get()
+        writer = proc.name if proc is not None and proc is not self._loop.world else ""
+        if writer and self._chance(self.line.loses_request):
+            self._later(self._tell, answer, None, Unavailable("the request was lost"))
+        elif writer:
+            self._later(self._arrive, method, transaction, writer, answer)
+        else:
+            self._arrive(method, transaction, writer, answer)
+        return await answer
+
+    def _arrive(self, method: str, transaction: Callable[[], Any], writer: str, answer: asyncio.Future[Any]) -> None:
+        result = error = None
+        self._what = None
+        try:
+            result = transaction()
+        except Exception as refusal:
+            error = refusal
+        self._note(method, writer, result, error)
+        if writer and self._chance(self.line.loses_answer):
+            self.history.note(self._loop.now_s, writer, f"  the answer to {method} is lost")
+            result, error = None, Unavailable("the answer was lost")
+        if writer:
+            self._later(self._tell, answer, result, error)
+        else:
+            self._tell(answer, result, error)
+
+    @staticmethod
+    def _tell(answer: asyncio.Future[Any], result: Any, error: Exception | None) -> None:
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(result)
+        else:
+            answer.set_exception(error)
+
+    def _later(self, function: Callable[..., None], *args: Any) -> None:
+        line, random = self.line, self._random
+        delay_s = random.expovariate(1 / line.delay_s)
+        if self._chance(line.slow):
+            delay_s += random.expovariate(1 / line.slow_s)
+        self._loop.world.run(self._loop.call_later, delay_s, function, *args)
+
+    def _chance(self, probability: float) -> bool:
+        return probability > 0 and self._random.random() < probability
+
+    # ---- the history
+
+    def _note(self, method: str, writer: str, result: Any, error: Exception | None) -> None:
+        if method in {"open", "more", "due", "facts", "find", "now", "get_value"}:
+            return
+        now_s = self._loop.now_s
+        if error is not None:
+            self.history.note(now_s, writer, f"{method} refused: {type(error).__name__}: {error}")
+            return
+        if method == "join":
+            self.joined[result] = writer
+        self.history.commits.append(Commit(now_s, writer, method, self._what, result, frozenset(self.left)))
+        self.history.note(now_s, writer, f"{method} {shown(self._what, result)}")
+        for look in self.looks:
+            look()
+
+
+def shown(what: Any, answer: Any) -> str:
+    """Return a commit as one readable line."""
+    if not isinstance(what, Batch):
+        return f"{what or ''} {answer if answer is not None else ''}".strip()
+    assert isinstance(answer, Accepted)
+    side = f"tick {answer.fence.tick}" if what.fence is not None else "outside"
+    events = ", ".join(described(body) for body in what.events) or "(empty)"
+    due = f" due {what.due:%M:%S.%f}" if what.due else ""
+    offers = f" offers {sorted(what.offers)}" if what.offers else ""
+    return f"{what.run_id[-6:]} {side} known {what.known} → {answer.first_seq}: {events}{due}{offers}"
+
+
+def described(body: Any) -> str:
+    """Return an event as a few words."""
+    details = [body.op] if body.op else []
+    for name in ("name", "attempt", "dispatch", "token", "lost", "delay_s", "code", "reason", "drains"):
+        if value := getattr(body, name, None):
+            details.append(f"{name}={str(value)[:8]}")
+    return f"{body.__struct_config__.tag}({' '.join(details)})"
