@@ -19,7 +19,15 @@ PAIRS: Final = ("embedded", "dev")
 
 def rendered(rows: Sequence[Row], machine: Mapping[str, str], command: str) -> str:
     """Return all tables that the rows give."""
-    parts = [_head(machine, command), _timed(rows), _floor(rows), _constant(rows), _counted(rows), _asleep(rows)]
+    parts = [
+        _head(machine, command),
+        _timed(rows),
+        _slower(rows),
+        _floor(rows),
+        _constant(rows),
+        _counted(rows),
+        _asleep(rows),
+    ]
     parts += [_starts(rows), _failed(rows)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -39,9 +47,10 @@ def written_into(page: Path, tables: str) -> None:
 
 
 def _head(machine: Mapping[str, str], command: str) -> str:
+    small = " Small and once: these figures say that it works, not how fast." if "--quick" in command else ""
     return (
         f"Measured on {machine['date']} with `{command}`: {machine['system']}, {machine['cores']} shared cores, "
-        f"{machine['memory']}, Python {machine['python']}, SQLite {machine['sqlite']}."
+        f"{machine['memory']}, Python {machine['python']}, SQLite {machine['sqlite']}.{small}"
     )
 
 
@@ -114,10 +123,32 @@ def _compared(rows: Sequence[Row], pair: str, line: Line) -> list[str]:
 
 
 def _ratio(ours: float, peer: float | None, *, more_is_better: bool) -> str:
-    if peer is None or not ours:
+    faster = _faster(ours, peer, more_is_better=more_is_better)
+    if faster is None:
         return "-"
-    faster = ours / peer if more_is_better else peer / ours
     return f"{_number(faster)}×" if faster >= 1 else f"**{_number(faster)}×**"  # noqa: RUF001
+
+
+def _faster(ours: float, peer: float | None, *, more_is_better: bool) -> float | None:
+    if peer is None or not ours:
+        return None
+    return ours / peer if more_is_better else peer / ours
+
+
+def _slower(rows: Sequence[Row]) -> str:
+    """Say in words where a peer is faster than what `fencepost dev` runs."""
+    said: list[str] = []
+    for place, peer in enumerate(PEERS):
+        behind = [text for line in LINES if (text := _behind(rows, line, place))]
+        if behind:
+            said.append(f"- {peer}: {'; '.join(behind)}.")
+    return "Where `dev` is slower than a peer was:\n\n" + "\n".join(said) if said else ""
+
+
+def _behind(rows: Sequence[Row], line: Line, place: int) -> str:
+    ours = _median(rows, "dev", line.workload, line.figure)
+    faster = None if ours is None else _faster(ours, line.peers[place], more_is_better=line.more_is_better)
+    return f"{line.title} ({_number(1 / faster)} times)" if faster is not None and faster < 1 else ""
 
 
 def _foreign(rows: Iterable[Row], pair: str, workload: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -32,12 +33,12 @@ async def session(pair: str, labels: Sequence[str], folder: Path, *, quick: bool
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     size = QUICK if quick else Size()
     for label in [label for label in labels if label in ALONE]:
-        await _measured(label, size, lambda name=label: _alone(name, pair, folder, size, began_at))  # type: ignore[misc]
+        await _measured(label, size, partial(_alone, label, pair, folder, size, began_at))
     inside = [label for label in labels if label in WORKLOADS]
     if inside:
         async with opened(pair, folder) as stack:
             for label in inside:
-                await _measured(label, size, lambda name=label: WORKLOADS[name](stack, size))  # type: ignore[misc]
+                await _measured(label, size, partial(WORKLOADS[label], stack, size))
 
 
 async def _alone(label: str, pair: str, folder: Path, size: Size, began_at: float) -> dict[str, float]:

@@ -40,7 +40,7 @@ class Size:
     counted: int = 20
     floor: int = 1000
     idle_s: float = 10.0
-    calm_s: float = 20.0
+    calm_s: float = 8.0
 
 
 QUICK: Final = Size(2, 10, 40, 20, 2, 10, 40, 120, 200, 3, 100, 1.0, 0.0)

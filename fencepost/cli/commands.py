@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path  # noqa: TC003  (typer reads the annotations)
 from typing import Annotated
 
 import typer
 
-from .options import Dir, Json, Namespace, Url, Verbose
+from .options import Dir, Json, Namespace, Url, Verbose  # noqa: TC001  (typer reads the annotations)
 
 __all__ = ["app"]
 
@@ -28,7 +28,8 @@ app.add_typer(dead, name="dead")
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,  # noqa: FBT002  (typer's way of a flag)
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
 ) -> None:
     """Durable workflows for Python. Exit codes: 0 ok, 1 a run failed or was refused, 2 usage, 3 not reachable."""
     if version:
@@ -40,10 +41,13 @@ def root(
 
 @app.command("dev")
 def dev_command(
-    target: Annotated[str, typer.Argument(help="A folder, a file, a module, or one of these with :App.")] = ".",
+    *,
+    target: Annotated[
+        str, typer.Argument(metavar="[TARGET]", help="A folder, a file, a module, or one of these with :App.")
+    ] = ".",
     once: Annotated[
         bool, typer.Option("--once", help="Feed [dev.start], wait for every run, show the summary, end.")
-    ] = False,  # noqa: FBT002
+    ] = False,
     port: Annotated[
         int | None,
         typer.Option(
@@ -55,8 +59,8 @@ def dev_command(
         Path | None,
         typer.Option("--state", help="Where to keep the state.", show_default=".fencepost in the target's folder"),
     ] = None,
-    json: Json = False,  # noqa: FBT002
-    verbose: Verbose = False,  # noqa: FBT002
+    json: Json = False,
+    verbose: Verbose = False,
 ) -> int:
     """Run workflows on this machine: SQLite, a nats-server of its own, and what fencepost.toml says to run and to feed.
 
@@ -70,8 +74,9 @@ def dev_command(
 
 @app.command("start")
 def start_command(
-    workflow: Annotated[str, typer.Argument(help="The workflow's name.")],
-    input: Annotated[
+    *,
+    workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="The workflow's name.")],
+    given: Annotated[
         str | None,
         typer.Option(
             "--input",
@@ -79,25 +84,25 @@ def start_command(
             help="JSON, @file.json, @file.jsonl (one run a line), or - for lines on stdin.",
             show_default=False,
         ),
-    ] = None,  # noqa: A002
-    id: Annotated[
+    ] = None,
+    named: Annotated[
         str,
         typer.Option(
             "--id",
             help="The run's id; for lines a template such as '{id}'. The same id and input is the same run.",
             show_default=False,
         ),
-    ] = "",  # noqa: A002
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end; exit 1 if a run failed.")] = False,  # noqa: FBT002
+    ] = "",
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end; exit 1 if a run failed.")] = False,
     attribute: Annotated[
         list[str] | None,
         typer.Option("--attribute", "-a", help="key=value, to find it by; may be repeated.", show_default=False),
     ] = None,
     url: Url = None,
     namespace: Namespace = None,
-    dir: Dir = None,  # noqa: A002
-    json: Json = False,  # noqa: FBT002
-    verbose: Verbose = False,  # noqa: ARG001, FBT002
+    folder: Dir = None,
+    json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
 ) -> int:
     """Start one run, or one per line. Answered when it is durable.
 
@@ -106,12 +111,13 @@ def start_command(
     from .connecting import where  # noqa: PLC0415  (heavy)
     from .starting import Wanted, start  # noqa: PLC0415
 
-    wanted = Wanted(workflow, input, id, wait, tuple(attribute or ()), json)
-    return start(wanted, lambda: where(url, namespace, dir))
+    wanted = Wanted(workflow, given, named, wait, tuple(attribute or ()), json)
+    return start(wanted, lambda: where(url, namespace, folder))
 
 
 @runs.command("ls")
 def runs_ls(
+    *,
     workflow: Annotated[str, typer.Option("--workflow", "-w", help="Only of this workflow.", show_default=False)] = "",
     status: Annotated[
         str,
@@ -126,50 +132,52 @@ def runs_ls(
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="How many at most.")] = 50,
     url: Url = None,
     namespace: Namespace = None,
-    dir: Dir = None,  # noqa: A002
-    json: Json = False,  # noqa: FBT002
-    verbose: Verbose = False,  # noqa: ARG001, FBT002
+    folder: Dir = None,
+    json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
 ) -> int:
     """List runs, newest first."""
     from . import runs as work  # noqa: PLC0415  (heavy)
     from .connecting import where  # noqa: PLC0415
 
     query = work.Query(workflow, status, attribute, limit)
-    return work.ls(query, lambda: where(url, namespace, dir), json=json)
+    return work.ls(query, lambda: where(url, namespace, folder), json=json)
 
 
 @runs.command("show")
 def runs_show(
-    id: Annotated[str, typer.Argument(help="The run's id, yours or its own.")],  # noqa: A002
+    *,
+    named: Annotated[str, typer.Argument(metavar="ID", help="The run's id, yours or its own.")],
     url: Url = None,
     namespace: Namespace = None,
-    dir: Dir = None,  # noqa: A002
-    json: Json = False,  # noqa: FBT002
-    verbose: Verbose = False,  # noqa: ARG001, FBT002
+    folder: Dir = None,
+    json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
 ) -> int:
     """Show one run: how far it is, and how it ended."""
     from . import runs as work  # noqa: PLC0415  (heavy)
     from .connecting import where  # noqa: PLC0415
 
-    return work.show(id, lambda: where(url, namespace, dir), json=json)
+    return work.show(named, lambda: where(url, namespace, folder), json=json)
 
 
 @runs.command("events")
 def runs_events(
-    id: Annotated[str, typer.Argument(help="The run's id, yours or its own.")],  # noqa: A002
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,  # noqa: FBT002
+    *,
+    named: Annotated[str, typer.Argument(metavar="ID", help="The run's id, yours or its own.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends.")] = False,
     after: Annotated[int, typer.Option("--after", min=0, help="Only after this position.")] = 0,
     url: Url = None,
     namespace: Namespace = None,
-    dir: Dir = None,  # noqa: A002
-    json: Json = False,  # noqa: FBT002
-    verbose: Verbose = False,  # noqa: ARG001, FBT002
+    folder: Dir = None,
+    json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
 ) -> int:
     """Print the log of a run, one event a line."""
     from . import runs as work  # noqa: PLC0415  (heavy)
     from .connecting import where  # noqa: PLC0415
 
-    return work.events(id, lambda: where(url, namespace, dir), follow=follow, after=after, json=json)
+    return work.events(named, lambda: where(url, namespace, folder), follow=follow, after=after, json=json)
 
 
 def _acting(verb: str, text: str) -> None:
@@ -177,18 +185,19 @@ def _acting(verb: str, text: str) -> None:
 
     @runs.command(verb, help=text)
     def act(
-        ids: Annotated[list[str], typer.Argument(help="The runs' ids, yours or their own.")],
+        *,
+        ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The runs' ids, yours or their own.")],
         reason: Annotated[str, typer.Option("--reason", "-r", help="Why; kept with the run.", show_default=False)] = "",
         url: Url = None,
         namespace: Namespace = None,
-        dir: Dir = None,  # noqa: A002
-        json: Json = False,  # noqa: FBT002
-        verbose: Verbose = False,  # noqa: ARG001, FBT002
+        folder: Dir = None,
+        json: Json = False,
+        verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
     ) -> int:
         from . import runs as work  # noqa: PLC0415  (heavy)
         from .connecting import where  # noqa: PLC0415
 
-        return work.act(verb, ids, reason, lambda: where(url, namespace, dir), json=json)
+        return work.act(verb, ids, reason, lambda: where(url, namespace, folder), json=json)
 
 
 _acting("cancel", "Ask runs to stop; their code may clean up.")
@@ -198,62 +207,66 @@ _acting("resume", "Let stalled runs go on, after what held them up was put right
 
 @dead.command("ls")
 def dead_ls(
+    *,
     limit: Annotated[int, typer.Option("--limit", "-l", min=1, help="How many at most.")] = 50,
     url: Url = None,
     namespace: Namespace = None,
-    dir: Dir = None,  # noqa: A002
-    json: Json = False,  # noqa: FBT002
-    verbose: Verbose = False,  # noqa: ARG001, FBT002
+    folder: Dir = None,
+    json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
 ) -> int:
     """List dead letters, newest first."""
     from . import letters  # noqa: PLC0415  (heavy)
     from .connecting import where  # noqa: PLC0415
 
-    return letters.ls(limit, lambda: where(url, namespace, dir), json=json)
+    return letters.ls(limit, lambda: where(url, namespace, folder), json=json)
 
 
 @dead.command("show")
 def dead_show(
-    id: Annotated[str, typer.Argument(help="The letter's id.")],  # noqa: A002
+    *,
+    named: Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")],
     url: Url = None,
     namespace: Namespace = None,
-    dir: Dir = None,  # noqa: A002
-    json: Json = False,  # noqa: FBT002
-    verbose: Verbose = False,  # noqa: ARG001, FBT002
+    folder: Dir = None,
+    json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
 ) -> int:
     """Show one dead letter with its original text."""
     from . import letters  # noqa: PLC0415  (heavy)
     from .connecting import where  # noqa: PLC0415
 
-    return letters.show(id, lambda: where(url, namespace, dir), json=json)
+    return letters.show(named, lambda: where(url, namespace, folder), json=json)
 
 
 @dead.command("replay")
 def dead_replay(
-    ids: Annotated[list[str], typer.Argument(help="The letters' ids.")],
+    *,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The letters' ids.")],
     url: Url = None,
     namespace: Namespace = None,
-    dir: Dir = None,  # noqa: A002
-    json: Json = False,  # noqa: FBT002
-    verbose: Verbose = False,  # noqa: ARG001, FBT002
+    folder: Dir = None,
+    json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
 ) -> int:
     """Take dead letters in once more, after what was wrong was put right. Twice is the same run."""
     from . import letters  # noqa: PLC0415  (heavy)
     from .connecting import where  # noqa: PLC0415
 
-    return letters.replay(ids, lambda: where(url, namespace, dir), json=json)
+    return letters.replay(ids, lambda: where(url, namespace, folder), json=json)
 
 
 @app.command("doctor")
 def doctor_command(
+    *,
     url: Url = None,
     namespace: Namespace = None,
-    dir: Dir = None,  # noqa: A002
-    json: Json = False,  # noqa: FBT002
-    verbose: Verbose = False,  # noqa: ARG001, FBT002
+    folder: Dir = None,
+    json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
 ) -> int:
     """Check server, streams, node, clock and leftovers, and say what to do. Exit 1 if anything is bad."""
     from .connecting import where  # noqa: PLC0415  (heavy)
     from .doctor import doctor  # noqa: PLC0415
 
-    return doctor(lambda: where(url, namespace, dir), json=json)
+    return doctor(lambda: where(url, namespace, folder), json=json)

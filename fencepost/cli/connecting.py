@@ -1,4 +1,4 @@
-"""Where a command connects: `--url`, else FENCEPOST_NATS_URL, else the `fencepost dev` of this folder, else 4222 here."""
+"""Where a command connects: `--url`, else FENCEPOST_NATS_URL, else the `dev` of this folder, else 4222 here."""
 
 from __future__ import annotations
 

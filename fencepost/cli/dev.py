@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from .exits import CommandError, Exit
@@ -17,6 +16,8 @@ from .project import FILE, Project, project_in
 from .talk import Talk
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fencepost.actors import App, NodeSettings
 
     from ..settings import Settings

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["DEV_FILE", "STATE", "DevFile", "Started", "found_from", "read", "write"]
 
@@ -29,11 +31,12 @@ class Started:
 
 @dataclass(slots=True)
 class DevFile:
-    """What the file says."""
+    """What the file says. Not written before the server has a port."""
 
     url: str
     namespace: str
     target: str
+    state: str
     monitoring: str = ""
     node: Started | None = None
     processes: list[Started] = field(default_factory=list[Started])
@@ -55,15 +58,15 @@ def read(state: Path) -> DevFile | None:
 
 def _parsed(said: dict[str, Any]) -> DevFile:
     node = said["node"]
-    file = DevFile(
+    return DevFile(
         url=str(said["url"]),
         namespace=str(said["namespace"]),
         target=str(said["target"]),
+        state=str(said["state"]),
         monitoring=str(said["monitoring"]),
         node=_started(node) if node else None,
         processes=[_started(process) for process in said["processes"]],
     )
-    return file if file.port else file
 
 
 def _started(said: dict[str, Any]) -> Started:

@@ -78,7 +78,7 @@ class Dev:
         plan = self.plan
         node = processes.started("fencepost dev", os.getpid())
         last = self._cleaned()
-        self._file = DevFile("", plan.namespace, str(plan.place.folder), node=node)
+        self._file = DevFile("", plan.namespace, str(plan.place.folder), str(plan.place.state), node=node)
         self._server = Server(
             plan.place.state / "nats",
             asked=plan.port,
@@ -108,8 +108,7 @@ class Dev:
             keepers = [asyncio.create_task(programs.keep()), asyncio.create_task(self._server.keep())]
             node = await self._node(stack)
             _closed_by(stack, lambda: _cancelled(*keepers), "the watch over them")
-            code = await self._until_done(node, keepers)
-        return code
+            return await self._until_done(node, keepers)
 
     async def _node(self, stack: AsyncExitStack) -> Node:
         plan = self.plan

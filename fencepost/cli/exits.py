@@ -41,8 +41,8 @@ def judged(error: BaseException) -> tuple[str, int]:
             return str(error), error.code
         case KeyboardInterrupt() | asyncio.CancelledError():
             return "interrupted", Exit.INTERRUPTED
-        case _ if hasattr(error, "format_message"):  # typer's own, which tells usage errors by their code
-            return str(error.format_message()), int(getattr(error, "exit_code", Exit.USAGE))
+        case _ if (said := getattr(error, "format_message", None)) is not None:  # typer's own kind
+            return str(said()), int(getattr(error, "exit_code", Exit.USAGE))
         case ExceptionGroup(exceptions=(first, *_)):
             return judged(first)
         case _:

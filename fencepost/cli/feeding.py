@@ -13,13 +13,13 @@ import msgspec
 
 from ..answers import Started
 from ..answers import read as read_answer
-from ..asking import Asking
 from ..envelopes import Start, new_id
 from ..errors import FencepostError, InvalidInput, RunExists, SerializationError, ValueTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ..asking import Asking
     from .lines import Line
 
 __all__ = ["Fed", "Feeder", "Refused", "sent"]
@@ -68,10 +68,12 @@ async def sent(
     workflow: str,
     raw: bytes,
     *,
-    id: str = "",
-    attributes: Mapping[str, str] | None = None,  # noqa: A002
+    id: str = "",  # noqa: A002  (its name in the envelope)
+    attributes: Mapping[str, str] | None = None,
 ) -> Started:
-    """Start one run with a JSON text as its input (empty: none); without an id it gets one, so that it can be asked twice.
+    """Start one run with a JSON text as its input (empty: none).
+
+    Without an id it gets one, so that a lost answer can be asked for again.
 
     Raises:
         FencepostError: refused, or nobody answers.

@@ -30,6 +30,7 @@ from .waiting import until_ended
 if TYPE_CHECKING:
     from fencepost.actors import Node
 
+    from ..answers import Started
     from .devrun import Plan
     from .lines import Line
     from .progress import Progress
@@ -78,9 +79,12 @@ class FeedWork:
 
     async def _fed(self, feed: Feed, progress: Progress) -> Fed:
         """Feed the file until it is through: while nobody answers, from the beginning again."""
+
+        def on_started(line: Line, started: Started) -> None:  # noqa: ARG001  (see OnStarted)
+            progress.show(f"line {line.number} fed", line.number, None)
+
         while True:
-            feeder = Feeder(self.asking, feed.workflow, on_refused=self._bury)
-            feeder.on_started = lambda line, _: progress.show(f"line {line.number} fed", feeder.fed.lines, None)
+            feeder = Feeder(self.asking, feed.workflow, on_started=on_started, on_refused=self._bury)
             try:
                 with feed.input.open("rb") as file:
                     return await feeder.feed(lines_of(file, feed.id))

@@ -69,16 +69,16 @@ def template_of(text: str) -> IdTemplate:
 def _named(value: Any, path: str) -> str:
     for name in path.split("."):
         if not isinstance(value, dict):
-            raise ValueError(f"it has no field {path!r} to take the id from")  # noqa: TRY004  (a flaw of the line)
+            raise ValueError(f"it has no field {path!r} to take the id from")  # noqa: TRY004  (a flaw of the line, no bug)
         fields = cast("dict[str, Any]", value)
         if name not in fields:
             raise ValueError(f"it has no field {path!r} to take the id from")
         value = fields[name]
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"its field {path!r} is neither a text nor a whole number, so it cannot be an id")
     if value == "":
         raise ValueError(f"its field {path!r} is empty, so it cannot be an id")
-    return str(value)
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError(f"its field {path!r} is neither a text nor a whole number, so it cannot be an id")
 
 
 def lines_of(file: IO[bytes] | Iterable[bytes], template: IdTemplate) -> Iterator[Line]:

@@ -64,7 +64,8 @@ class Place:
             lock.acquire()
         except Timeout:
             file = devfile.read(self.state)
-            pid = f" as pid {file.node.pid}" if file and processes.is_running(file.node) else ""
+            node = file.node if file else None
+            pid = f" as pid {node.pid}" if node and processes.is_running(node) else ""
             raise CommandError(
                 f"fencepost dev is already running here{pid} (state {self.state}): stop it, or give --state",
                 Exit.FAILED,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import psutil
+import psutil  # type: ignore[import-untyped]  # its stubs are one more package, for four calls
 
 from .devfile import DevFile, Started
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 __all__ = ["end", "is_running", "kill", "leftovers", "started"]
 
@@ -102,6 +102,6 @@ def _servers_of(state: Path) -> list[Started]:
 
 def _arguments(pid: int) -> list[str]:
     try:
-        return psutil.Process(pid).cmdline()
+        return list[str](psutil.Process(pid).cmdline())
     except psutil.Error:
         return []

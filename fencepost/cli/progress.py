@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Final, Protocol, Self
 
 from .output import emit, say
 
-if TYPE_CHECKING:
-    from types import TracebackType
-
-__all__ = ["JsonLines", "Progress", "progress_for"]
+__all__ = ["Progress", "progress_for"]
 
 EVERY_S: Final = 3.0
 
@@ -23,48 +20,34 @@ class Progress(Protocol):
         """Tell how far it is now; may be called as often as one likes."""
         ...
 
-    def __enter__(self) -> Progress: ...
+    def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
-class _Quiet:
-    """What all have in common: nothing to begin and nothing to end."""
+class Lines:
+    """A line every few seconds, when there is something new: a sentence, or JSON for machines."""
 
-    def __enter__(self) -> Progress:
-        return self  # type: ignore[return-value]
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-
-class Lines(_Quiet):
-    """A line every few seconds, when there is something new."""
-
-    def __init__(self) -> None:
+    def __init__(self, *, json: bool) -> None:
+        self._json = json
         self._next_s = time.monotonic() + EVERY_S
-        self._last = ""
-
-    def show(self, text: str, done: int, total: int | None) -> None:  # noqa: ARG002  (see Progress)
-        """See Progress."""
-        if time.monotonic() >= self._next_s and text != self._last:
-            self._next_s, self._last = time.monotonic() + EVERY_S, text
-            say(text)
-
-
-class JsonLines(_Quiet):
-    """The same for machines."""
-
-    def __init__(self) -> None:
-        self._next_s = time.monotonic() + EVERY_S
+        self._last: str = ""
 
     def show(self, text: str, done: int, total: int | None) -> None:
         """See Progress."""
-        if time.monotonic() >= self._next_s:
-            self._next_s = time.monotonic() + EVERY_S
+        if time.monotonic() < self._next_s or text == self._last:
+            return
+        self._next_s, self._last = time.monotonic() + EVERY_S, text
+        if self._json:
             emit({"event": "progress", "text": text, "done": done, "total": total})
+        else:
+            say(text)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
 
 
 class Bar:
@@ -83,7 +66,7 @@ class Bar:
         """See Progress."""
         self._bar.update(self._task, description=text, completed=done, total=total)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         self._bar.start()
         return self
 
@@ -91,8 +74,6 @@ class Bar:
         self._bar.stop()
 
 
-def progress_for(*, json: bool) -> Any:
+def progress_for(*, json: bool) -> Progress:
     """Return the one that suits whoever reads."""
-    if json:
-        return JsonLines()
-    return Bar() if sys.stderr.isatty() else Lines()
+    return Bar() if sys.stderr.isatty() and not json else Lines(json=json)

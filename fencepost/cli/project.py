@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from .exits import CommandError, Exit
@@ -13,6 +12,7 @@ from .lines import IdTemplate, template_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 __all__ = ["FILE", "Feed", "Project", "project_in"]
 

@@ -151,7 +151,7 @@ def act(verb: str, ids: Sequence[str], reason: str, where: Callable[[], Where], 
 
 async def _act_on_all(asking: Asking, verb: str, ids: Sequence[str], reason: str, *, json: bool) -> int:
     code = Exit.OK
-    fields = {"reason": reason, "key": uuid.uuid4().hex} if verb != "resume" else {}
+    fields: dict[str, Any] = {"reason": reason, "key": uuid.uuid4().hex} if verb != "resume" else {}
     for id in ids:  # noqa: A001
         try:
             done = await asking.ask(verb, Changed, id=id, **fields)

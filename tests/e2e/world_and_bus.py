@@ -40,23 +40,30 @@ class Cable:
 
     def __init__(self, world):
         self._world = world
-        self._cut = False
+        self._cut = self._cut_after = False
         self._faults = []
-        self.calls = []
+        self.failed = asyncio.Event()
 
     def cut(self):
         """Let nothing through any more, answers neither: for the world the node is dead from here on."""
         self._cut = True
 
-    def fail_once(self, method, when=lambda *_: True, *, after=False):
-        """Let the next call of a method that fits fail, before it arrives or (`after`) with its answer lost."""
-        self._faults.append((method, when, after))
+    def fail_once(self, method, when=lambda *_: True, *, after=False, cut=False):
+        """Let the next call of a method that fits fail, before it arrives or (`after`) with its answer lost.
+
+        With `cut` nothing goes through afterwards either. `failed` is set when it happens.
+        """
+        self._faults.append((method, when, after, cut))
 
     def _fault(self, name, args):
         for fault in self._faults:
-            if fault[0] == name and fault[1](*args):
+            method, when, after, cut = fault
+            if method == name and when(*args):
                 self._faults.remove(fault)
-                return "after" if fault[2] else "before"
+                self._cut_after = after and cut
+                self._cut = self._cut or (cut and not after)
+                self.failed.set()
+                return "after" if after else "before"
         return ""
 
     def __getattr__(self, name):
@@ -67,7 +74,7 @@ class Cable:
             if self._cut or fault == "before":
                 raise Unavailable("the cable to the world is cut")
             answer = await method(*args, **kwargs)
-            self.calls.append((name, args))
+            self._cut = self._cut or (fault == "after" and self._cut_after)
             if self._cut or fault == "after":
                 raise Unavailable("the cable to the world was cut")
             return answer
@@ -241,8 +248,12 @@ class Stack:
     def world_now(self):
         return self._clock.at
 
+    def turn(self, **span):
+        """Turn the clock; nobody notices."""
+        self._clock.at += timedelta(**span)
+
     async def skip(self, **span):
         """Turn the clock and ring for what is due, as the timer actor does."""
-        self._clock.at += timedelta(**span)
+        self.turn(**span)
         for due in await self.world.due(None, self._clock.at, 500):
             self.node.ring(due.id)

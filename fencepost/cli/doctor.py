@@ -1,0 +1,216 @@
+"""`fencepost doctor`: looks at everything a namespace stands on, and says what to do about what is wrong.
+
+It only looks: it speaks to the server by itself, because a node's bus would repair the streams it finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+from nats.aio.client import Client as Nats
+from nats.errors import Error as NatsError
+
+from . import processes
+from .exits import Exit
+from .output import emit, show_table
+from .waiting import Info
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from .connecting import Where
+
+__all__ = ["Check", "doctor"]
+
+VERSION_MIN: Final = (2, 14)
+LEVEL_MIN: Final = 4
+ASK_S: Final = 3.0
+SLOW_MS: Final = 250.0
+APART_S: Final = 2.0
+
+ESSENTIAL: Final[dict[str, dict[str, object]]] = {
+    "START": {"retention": "workqueue", "storage": "file", "discard": "new"},
+    "WAKE": {"retention": "workqueue", "max_msgs_per_subject": 1, "discard": "old"},
+    "LIVE": {"retention": "limits", "discard": "old"},
+}
+"""What no stream may differ in. Nodes compare all of it, and set it right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at."""
+
+    state: Literal["ok", "warn", "bad"]
+    what: str
+    found: str
+    todo: str = ""
+
+
+def doctor(where: Callable[[], Where], *, json: bool) -> int:
+    """Look, print, and return the exit code: 3 without a server, 1 when something is bad."""
+    place = where()
+    checks = asyncio.run(_all(place))
+    if json:
+        for check in checks:
+            emit(asdict(check))
+    else:
+        show_table(("state", "what", "found", "what to do"), [tuple(asdict(check).values()) for check in checks])
+    bad = {check.what for check in checks if check.state == "bad"}
+    return Exit.UNREACHABLE if bad & {"server", "node"} else Exit.FAILED if bad else Exit.OK
+
+
+async def _all(place: Where) -> list[Check]:
+    checks = [_dev(place), *_left(place)]
+    nats = Nats()
+    try:
+        await nats.connect(
+            [part.strip() for part in place.url.split(",")],
+            allow_reconnect=False,
+            connect_timeout=2,
+            error_cb=_silent,
+            user_credentials=str(place.credentials) if place.credentials else None,
+        )
+    except (NatsError, OSError, ValueError) as error:
+        todo = "start `fencepost dev`, or say with --url or FENCEPOST_NATS_URL where it is"
+        return [*checks, Check("bad", "server", f"{place.url} cannot be reached: {_said(error)}", todo)]
+    try:
+        checks += [check async for check in _server(nats, place)]
+        checks += [check async for check in _node(nats, place)]
+    finally:
+        await nats.close()
+    return checks
+
+
+async def _silent(_error: Exception) -> None:
+    """Say nothing: what matters is raised as well."""
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
+
+
+# ---- this machine
+
+
+def _dev(place: Where) -> Check:
+    if place.dev is None:
+        return Check("ok", "dev", "no dev.json is used here")
+    if processes.is_running(place.dev.node):
+        return Check("ok", "dev", f"runs as pid {place.dev.node.pid if place.dev.node else 0}, of {place.dev.target}")
+    todo = "start it again: it goes on where it was"
+    return Check("warn", "dev", f"the fencepost dev of {place.dev.target} does not run any more", todo)
+
+
+def _left(place: Where) -> list[Check]:
+    """Report what runs without the `dev` that started it."""
+    if place.dev is None or processes.is_running(place.dev.node):
+        return []
+    left = processes.leftovers(Path(place.dev.state), place.dev)
+    shown = ", ".join(f"{one.name} (pid {one.pid})" for one in left)
+    return [Check("warn", "leftovers", shown, "the next `fencepost dev` there stops them")] if left else []
+
+
+# ---- the server
+
+
+async def _server(nats: Nats, place: Where) -> AsyncIterator[Check]:
+    version = str(nats.connected_server_version).removeprefix("<nats server v").removesuffix(">")
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    old = numbers < VERSION_MIN
+    yield Check("bad" if old else "ok", "server", f"{place.url}, version {version}", "use 2.14 or newer" if old else "")
+    info = await _asked(nats, "$JS.API.INFO")
+    if info is None or "error" in info:
+        why = info["error"].get("description", "") if info else "it is off"
+        yield Check("bad", "jetstream", why, "start nats-server with -js, and let this account use it")
+        return
+    level = int(info.get("api", {}).get("level", 0))
+    todo = "" if level >= LEVEL_MIN else "are all servers of the cluster 2.14 or newer?"
+    yield Check("bad" if todo else "ok", "jetstream", f"on, level {level}, {info.get('streams', 0)} streams", todo)
+    for name, wanted in ESSENTIAL.items():
+        yield _stream(
+            f"FP_{place.namespace}_{name}",
+            wanted,
+            await _asked(nats, f"$JS.API.STREAM.INFO.FP_{place.namespace}_{name}"),
+        )
+
+
+def _stream(name: str, wanted: dict[str, object], answer: dict[str, Any] | None) -> Check:
+    if answer is None or "error" in answer:
+        why = answer["error"].get("description", "") if answer else "no answer"
+        return Check("warn", f"stream {name}", why, "a node makes it when it starts")
+    config, state = answer["config"], answer["state"]
+    differs = [
+        f"{field} is {config.get(field)!r}, not {value!r}"
+        for field, value in wanted.items()
+        if config.get(field) != value
+    ]
+    if differs:
+        return Check(
+            "bad", f"stream {name}", "; ".join(differs), "restart a node, which sets it right, or remove the stream"
+        )
+    return Check("ok", f"stream {name}", f"{state['messages']} messages, {state['consumer_count']} consumers")
+
+
+# ---- the node
+
+
+async def _node(nats: Nats, place: Where) -> AsyncIterator[Check]:
+    began = time.perf_counter()
+    answer = await _asked(nats, f"fp.{place.namespace}.api.info")
+    took_ms = (time.perf_counter() - began) * 1000
+    if answer is None:
+        todo = "start a node of this namespace, or give another --namespace"
+        yield Check("bad", "node", f"nobody answers in namespace {place.namespace}", todo)
+        return
+    info = msgspec.convert(answer, Info)
+    slow = took_ms > SLOW_MS
+    known = ", ".join(info.workflows) or "no workflow"
+    found = f"{info.node} of app {info.app} answered in {took_ms:.0f} ms; it knows {known}"
+    yield Check("warn" if slow else "ok", "node", found, "is it busy, or does a workflow block it?" if slow else "")
+    for check in _runs(info.runs):
+        yield check
+    yield await _clock(nats, place)
+
+
+def _runs(counts: dict[str, int]) -> list[Check]:
+    runs = {status: count for status, count in counts.items() if status != "dead" and count}
+    told = ", ".join(f"{count} {status}" for status, count in sorted(runs.items())) or "none yet"
+    stalled, dead = counts.get("stalled", 0), counts.get("dead", 0)
+    checks = [
+        Check("warn" if stalled else "ok", "runs", told, "`fencepost runs ls -s stalled` says why" if stalled else "")
+    ]
+    if dead:
+        checks.append(
+            Check("warn", "dead letters", f"{dead}", "`fencepost dead ls` says why; `dead replay` after a fix")
+        )
+    return checks
+
+
+async def _clock(nats: Nats, place: Where) -> Check:
+    """Compare with the clock of the server, which stamps what it stores; nodes here use the machine's own."""
+    before = datetime.now(UTC)
+    info = await _asked(nats, f"$JS.API.STREAM.INFO.FP_{place.namespace}_START")
+    after = datetime.now(UTC)
+    if not info or "ts" not in info:
+        return Check("warn", "clock", "the server does not tell its time", "")
+    theirs = msgspec.convert(info["ts"], datetime)
+    apart_s = (theirs - (before + (after - before) / 2)).total_seconds()
+    off = abs(apart_s) > APART_S
+    todo = "let both keep their time from the same source (NTP)" if off else ""
+    return Check("warn" if off else "ok", "clock", f"the server's is {apart_s:+.3f} s from here", todo)
+
+
+async def _asked(nats: Nats, subject: str) -> dict[str, Any] | None:
+    """Return the answer, or None when nobody gives one."""
+    try:
+        message = await nats.request(subject, b"", timeout=ASK_S)
+        return msgspec.json.decode(message.data, type=dict[str, Any])
+    except (NatsError, TimeoutError, msgspec.MsgspecError):
+        return None
