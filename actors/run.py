@@ -136,6 +136,8 @@ class RunActor:
         self._fence = opened.fence
         if opened.run.ended_at is not None:
             self._let_bodies_go()
+            # Whoever ended it may have had no answer, or died, before it could say so.
+            await self._around.announce(self.run_id, opened.run.seq, True)  # noqa: FBT003  (over)
             return None
         if await self._ended_without_code(opened):
             return None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 FRAMES_MAX: Final = 30
 TEXT_MAX: Final = 16 * 1024
 
-_OURS: Final = str(Path(__file__).resolve().parent)
+_OURS: Final = str(Path(__file__).parent)
 
 
 def text_of(exc: BaseException) -> str:

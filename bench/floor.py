@@ -29,6 +29,11 @@ ROW = "x" * 300
 """About what an event is."""
 
 
+async def commit_now_ms(file: Path, times: int) -> float:
+    """Return what a commit over a thread takes at this moment: disks and neighbours change within minutes."""
+    return quantile(await _commits_in_a_thread(file, times), 0.5)
+
+
 async def floor(folder: Path, *, times: int) -> dict[str, float]:
     """Measure all of it."""
     await asyncio.to_thread(folder.mkdir)

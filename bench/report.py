@@ -107,8 +107,8 @@ def _timed(rows: Sequence[Row]) -> str:
     says = (
         f"### Time\n\nA peer's column says how many times faster we are than it was on {MEASURED}; **bold**: it was "
         "faster than we are. `× floor` is ours over the commits that nothing durable can do without (a run 2, a step "  # noqa: RUF001
-        "1), each measured in the same run with its hop to a thread and back. Others' CPU is what other programs used "
-        "of one core meanwhile, at most."
+        "1), each with its hop to a thread and back, measured right before and after. Others' CPU is what other "
+        "programs used of one core meanwhile, at most."
     )
     return f"{says}\n\n{table}"
 
@@ -116,8 +116,9 @@ def _timed(rows: Sequence[Row]) -> str:
 def _compared(rows: Sequence[Row], pair: str, line: Line) -> list[str]:
     values = _figures(rows, pair, line.workload, line.figure)
     ours = statistics.median(values)
-    floor = _median(rows, "embedded", "FLOOR", line.floor) if line.floor else None
-    over = "-" if not floor else f"{ours / (floor * line.floors):.1f}"
+    beside = [row["commit_ms"] for row in rows if (row["pair"], row["workload"]) == (pair, line.workload)]
+    least_ms = line.commits * statistics.median(beside)
+    over = f"{ours / least_ms:.1f}" if least_ms else "-"
     ratios = [_ratio(ours, peer, more_is_better=line.more_is_better) for peer in line.peers]
     return [f"{_spread(values)} {line.unit}", over, *ratios, _foreign(rows, pair, line.workload)]
 

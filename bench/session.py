@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from .counting import count
-from .floor import floor
+from .floor import commit_now_ms, floor
 from .noise import Watch, calm
 from .sleeping import fall_asleep, wake_among
 from .stack import opened
@@ -33,12 +33,12 @@ async def session(pair: str, labels: Sequence[str], folder: Path, *, quick: bool
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     size = QUICK if quick else Size()
     for label in [label for label in labels if label in ALONE]:
-        await _measured(label, size, partial(_alone, label, pair, folder, size, began_at))
+        await _measured(label, size, None, partial(_alone, label, pair, folder, size, began_at))
     inside = [label for label in labels if label in WORKLOADS]
     if inside:
         async with opened(pair, folder) as stack:
             for label in inside:
-                await _measured(label, size, partial(WORKLOADS[label], stack, size))
+                await _measured(label, size, folder / "floor.db", partial(WORKLOADS[label], stack, size))
 
 
 async def _alone(label: str, pair: str, folder: Path, size: Size, began_at: float) -> dict[str, float]:
@@ -55,14 +55,21 @@ async def _alone(label: str, pair: str, folder: Path, size: Size, began_at: floa
             return await start_up(folder / "project")
 
 
-async def _measured(label: str, size: Size, measure: Callable[[], Awaitable[dict[str, float]]]) -> None:
+async def _measured(
+    label: str, size: Size, beside: Path | None, measure: Callable[[], Awaitable[dict[str, float]]]
+) -> None:
     """Measure when the machine is calm, or say what went wrong: a failed measurement is a result too."""
     if label != "RESTART":  # its clock runs already
         await calm(size.calm_s)
-    watch = Watch()
+    watch, row = Watch(), dict[str, object](workload=label)
     try:
-        figures: dict[str, float] = await measure()
-        row = {"workload": label, "figures": {name: round(value, 4) for name, value in figures.items()}}
+        before_ms = await _commit_ms(beside, size)
+        row["figures"] = {name: round(value, 4) for name, value in (await measure()).items()}
+        row["commit_ms"] = (before_ms + await _commit_ms(beside, size)) / 2
     except Exception as error:  # noqa: BLE001  (see above)
-        row = {"workload": label, "figures": {}, "error": f"{type(error).__name__}: {error}"[:300]}
+        row |= {"figures": {}, "error": f"{type(error).__name__}: {error}"[:300]}
     print(json.dumps(row | watch.stop()), flush=True)
+
+
+async def _commit_ms(beside: Path | None, size: Size) -> float:
+    return await commit_now_ms(beside, size.floor // 10) if beside is not None else 0.0

@@ -89,8 +89,8 @@ class SwitchedCore(Core):
         if self.checks.claim:
             super()._check_claims(batch)
 
-    def _look(self, run: Held, batch: Batch) -> Look:
-        look = super()._look(run, batch)
+    def _look(self, run: Held, batch: Batch, owns: int) -> Look:
+        look = super()._look(run, batch, owns)
         return look if self.checks.due_kept else replace(look, missed=False)
 
 

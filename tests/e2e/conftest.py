@@ -6,6 +6,7 @@ import logging
 import pytest
 import structlog
 
+from fencepost.actors import retry
 from fencepost.bus import NatsServer
 from tests.e2e.world_and_bus import Clock, Gate, Stack
 
@@ -23,6 +24,12 @@ def nats(tmp_path_factory):
     asyncio.run(server.start())
     yield server
     asyncio.run(server.kill())
+
+
+@pytest.fixture(autouse=True)
+def _losses_are_repeated_at_once(monkeypatch):
+    monkeypatch.setattr(retry, "_LOSS_FIRST_S", 0.005)
+    monkeypatch.setattr(retry, "_LOSS_MAX_S", 0.01)
 
 
 @pytest.fixture(params=["memory", "file and jetstream"])

@@ -21,12 +21,6 @@ def _tests_can_be_imported(monkeypatch, pytestconfig):
     monkeypatch.syspath_prepend(str(pytestconfig.rootpath))
 
 
-@pytest.fixture
-def _losses_are_cheap(monkeypatch):
-    monkeypatch.setattr(retry, "_LOSS_FIRST_S", 0.005)
-    monkeypatch.setattr(retry, "_LOSS_MAX_S", 0.01)
-
-
 async def test_an_isolated_step_runs_in_another_process(local, diary):
     @workflow
     async def isolated(diary: str) -> int:
@@ -48,7 +42,6 @@ async def test_an_isolated_step_that_never_returns_is_killed_and_its_slot_is_fre
     assert (await local.client.info())["steps_running"] == 0
 
 
-@pytest.mark.usefixtures("_losses_are_cheap")
 @pytest.mark.parametrize("dies", [elsewhere.exits, elsewhere.segfaults], ids=["exits", "segfaults"])
 async def test_a_step_whose_process_dies_is_lost_and_repeated_under_the_same_attempt(local, diary, dies):
     @workflow
@@ -63,7 +56,6 @@ async def test_a_step_whose_process_dies_is_lost_and_repeated_under_the_same_att
     assert {event.data["attempt"] for event in await local.events(run, "step_started")} == {1}
 
 
-@pytest.mark.usefixtures("_losses_are_cheap")
 async def test_a_step_that_kills_every_process_is_given_up_as_lost(local, diary, monkeypatch):
     monkeypatch.setattr(retry, "MAX_LOST", 2)
 

@@ -127,7 +127,7 @@ class Stack:
     def __init__(self, path, server=None, clock=None):
         self._path, self._server, self._clock = path, server, clock
         self._namespace = f"t{uuid.uuid4().hex[:12]}"
-        self.settings = {"shadow": True, "grace_s": 0.1}
+        self.settings = {"shadow": True, "grace_s": 0.02}
         self.world = self.cable = self.node = self.bus = self._host = None
         self.app = App()
         self._others = []

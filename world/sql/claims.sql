@@ -17,6 +17,13 @@ LEFT JOIN members m ON m.incarnation = c.incarnation AND m.left_at IS NULL
 WHERE c.run_id = :run_id
 ORDER BY c.op, c.attempt, c.dispatch;
 
+-- name: has_dead_claim
+SELECT 1
+FROM claims
+WHERE run_id = :run_id AND draining = 0
+  AND incarnation NOT IN (SELECT incarnation FROM members WHERE left_at IS NULL)
+LIMIT 1;
+
 -- name: end_claim_of_op
 DELETE FROM claims WHERE run_id = :run_id AND op = :op AND token = :token;
 

@@ -55,6 +55,13 @@ class Effects(Pages):
         """Tell whether an incarnation has joined and not left."""
         return self.one("is_alive", incarnation=incarnation) is not None
 
+    def waits_for_the_dead(self, run_id: str, owns: int) -> bool:
+        """Tell whether an attempt's incarnation has left and nobody has said so in the log yet.
+
+        `leave` made the run due for it; a writer who does not know must not take that back.
+        """
+        return bool(owns & OWNS_CLAIMS) and self.one("has_dead_claim", run_id=run_id) is not None
+
     def end_claim(self, run_id: str, token: str) -> bool:
         """See World."""
         run = self.hold(run_id)

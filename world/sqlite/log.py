@@ -132,7 +132,7 @@ class Log(Effects):
         self._insert(run, batch.events, lines, tick, at)
         owns = self.apply(run, batch, first)
         self._advance(run, batch, at, owns)
-        self._move_due(run, batch, at)
+        self._move_due(run, batch, at, owns)
         fence = run.fence if tick is None else Fence(tick, batch.batch_id)
         return Accepted(first, at, fence, between)
 
@@ -168,14 +168,14 @@ class Log(Effects):
             ended=status not in ("pending", "running"),
         )
 
-    def _move_due(self, run: Held, batch: Batch, at: datetime) -> None:
-        due = due_after(self._look(run, batch), batch, at)
+    def _move_due(self, run: Held, batch: Batch, at: datetime, owns: int) -> None:
+        due = due_after(self._look(run, batch, owns), batch, at)
         self.write_due(run, due)
 
-    def _look(self, run: Held, batch: Batch) -> Look:
+    def _look(self, run: Held, batch: Batch, owns: int) -> Look:
         return Look(
             due=run.due,
-            missed=run.waking_seq > batch.known,
+            missed=run.waking_seq > batch.known or self.waits_for_the_dead(run.run_id, owns),
             wakes=last_waking(batch.events, 1, 0) > 0,
             ends=status_after(run.status, batch.events) not in ("pending", "running"),
         )
