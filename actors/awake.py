@@ -17,7 +17,7 @@ from fencepost.world import events as ev
 from .attempts import Progress
 from .decide import Decider, Decision
 from .shadow import Shadow
-from .values import externalised, hydrated
+from .values import externalised, hydrated, is_apart, is_large
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -93,7 +93,7 @@ class Awake:
     async def _feed_all(self, events: tuple[ev.Event, ...] | list[ev.Event]) -> None:
         host = self._around.host
         began_s = host.monotonic_s()
-        fed = [await hydrated(self._around.world, self.run_id, event) for event in events]
+        fed = [await hydrated(self._around.world, self.run_id, e) if is_apart(e.body) else e for e in events]
         for event in fed:
             self._feed(event)
             if host.monotonic_s() - began_s > YIELD_EVERY_S:
@@ -167,7 +167,10 @@ class Awake:
     async def _commit(self, decision: Decision) -> None:
         around = self._around
         try:
-            bodies = [await externalised(around.world, self.run_id, body) for body in decision.bodies]
+            bodies = [
+                await externalised(around.world, self.run_id, body) if is_large(body) else body
+                for body in decision.bodies
+            ]
             batch = Batch(
                 self.run_id,
                 tuple(bodies),

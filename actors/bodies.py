@@ -15,6 +15,7 @@ from fencepost.world import Unavailable
 
 from .executor import Call, Cancelled, Done, Executor, Failed, TimedOut
 from .failures import describe
+from .isolate import why_not
 from .messages import RunMessage, SlotReserved, StepEnded
 from .slots import Slots
 from .values import VALUE_BYTES_MAX, fetched
@@ -78,7 +79,7 @@ class Bodies:
 
     async def _run(self, run_id: str, step: Step[Any, Any], state: Attempts) -> None:
         token, op, attempt = state.token, state.op, state.attempt
-        isolate = step.isolate or (state.lost >= ISOLATE_AFTER_LOSSES and is_importable(step))
+        isolate = step.isolate or (state.lost >= ISOLATE_AFTER_LOSSES and not why_not(step.fn))
         try:
             args = await fetched(self._world, run_id, state.created.args)
             done = await self._executor.execute(
@@ -140,8 +141,3 @@ class Bodies:
         except Unavailable as why:
             # It ends with the incarnation at the latest.
             log.warning("a claim could not be ended", run=run_id, why=str(why))
-
-
-def is_importable(step: Step[Any, Any]) -> bool:
-    """Tell whether another process can find the step by module and name."""
-    return "<locals>" not in step.fn.__qualname__ and step.fn.__module__ != "__main__"

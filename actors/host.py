@@ -7,13 +7,15 @@ loop: the simulator's loop has a virtual clock.
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+TOKENS_AT_ONCE = 64
 
 
 class Host(Protocol):
@@ -47,6 +49,7 @@ class AsyncioHost:
     def __init__(self) -> None:
         self.random = Random()  # noqa: S311  (jitter)
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._chance = b""
 
     def now(self) -> datetime:
         """Return the system's clock. With SQLite the world is in this process and has the same one."""
@@ -57,8 +60,11 @@ class AsyncioHost:
         return asyncio.get_running_loop().time()
 
     def token(self) -> str:
-        """Return 128 bits from the system's source."""
-        return secrets.token_hex(16)
+        """Return 128 bits from the system's source, which is asked for many at once: each call gives up the GIL."""
+        if not self._chance:
+            self._chance = os.urandom(16 * TOKENS_AT_ONCE)
+        taken, self._chance = self._chance[:16], self._chance[16:]
+        return taken.hex()
 
     def spawn(self, coro: Coroutine[Any, Any, Any], name: str) -> None:
         """Start a task and hold it: asyncio itself keeps only a weak reference."""

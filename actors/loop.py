@@ -190,6 +190,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Return the unfinished tasks, oldest first."""
         return list(self._tasks.values())
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is ready to run."""
+        return not self._ready
+
     def run_until_quiet(self) -> None:
         """Run handles until none is ready.
 

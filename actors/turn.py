@@ -162,7 +162,7 @@ class Turn:
         return self._shadow or self._evicting or self.seq <= self._decided_seq
 
     def _run(self) -> None:
-        if self._root is None or self.terminal is not None:
+        if self._root is None or self.terminal is not None or self.loop.is_quiet:
             return
         watch = in_turn(self.run_id)
         try:

@@ -34,22 +34,31 @@ def inline(data: bytes) -> ev.Value:
     return ev.Value(json=msgspec.Raw(data))
 
 
-async def put_apart(world: World, run_id: str, value: ev.Value) -> ev.Value:
-    """Return the value as the log should hold it: large ones are stored and referred to."""
-    size = len(memoryview(value.json))
-    if size <= INLINE_BYTES_MAX:
-        return value
-    ref = await world.put_value(run_id, bytes(value.json))
-    return ev.Value(ref=ref, size_bytes=size)
+def value_of(body: ev.EventBody) -> ev.Value | None:
+    """Return the value of a body that may be kept apart."""
+    name = _FIELD.get(type(body))
+    return None if name is None else getattr(body, name)
+
+
+def is_large(body: ev.EventBody) -> bool:
+    """Tell whether a body holds a value in place that should be kept apart."""
+    value = value_of(body)
+    return value is not None and len(memoryview(value.json)) > INLINE_BYTES_MAX
+
+
+def is_apart(body: ev.EventBody) -> bool:
+    """Tell whether a body's value is kept apart."""
+    value = value_of(body)
+    return value is not None and bool(value.ref)
 
 
 async def externalised(world: World, run_id: str, body: ev.EventBody) -> ev.EventBody:
-    """Return a body with its large value put apart."""
-    name = _FIELD.get(type(body))
-    if name is None:
-        return body
-    value = await put_apart(world, run_id, getattr(body, name))
-    return body if not value.ref else msgspec.structs.replace(body, **{name: value})
+    """Return a body whose value is large with the value put apart."""
+    name = _FIELD[type(body)]
+    value: ev.Value = getattr(body, name)
+    ref = await world.put_value(run_id, bytes(value.json))
+    apart = ev.Value(ref=ref, size_bytes=len(memoryview(value.json)))
+    return msgspec.structs.replace(body, **{name: apart})
 
 
 async def fetched(world: World, run_id: str, value: ev.Value) -> ev.Value:
@@ -60,9 +69,7 @@ async def fetched(world: World, run_id: str, value: ev.Value) -> ev.Value:
 
 
 async def hydrated(world: World, run_id: str, event: ev.Event) -> ev.Event:
-    """Return an event with its large value back in place."""
-    name = _FIELD.get(type(event.body))
-    if name is None or not getattr(event.body, name).ref:
-        return event
+    """Return an event whose value is kept apart with the value back in place."""
+    name = _FIELD[type(event.body)]
     value = await fetched(world, run_id, getattr(event.body, name))
     return msgspec.structs.replace(event, body=msgspec.structs.replace(event.body, **{name: value}))

@@ -98,8 +98,9 @@ class World(Protocol):
         the claims of its op), and a draining claim of a dead incarnation is gone; a terminal event sets the
         status, drains all claims and deletes the run's due. Waking events from outside set due to now. An in-band
         batch sets due to `batch.due` if the log ended where the writer knew it to end (quiet events do not count)
-        and no claim of a dead incarnation is left, else to now; a due within 15 s before the asked one may be left as it is. An event whose operation is
-        settled already is recorded and inert. An empty in-band batch only raises the tick and moves due.
+        and no claim of a dead incarnation is left, else to now; a due within 15 s before the asked one may be left
+        as it is. An event whose operation is settled already is recorded and inert. An empty in-band batch only
+        raises the tick and moves due.
 
         Raises:
             RunNotFound, RunEnded, Superseded, StaleLog, ClaimLost, Taken: as described.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fencepost.bus import JetStreamBus
+from fencepost.bus import BusError, JetStreamBus
 
-from ..asking import Asking, patiently
+from ..asking import Asking
 from ..errors import Unavailable
 from ..settings import Settings
 from . import devfile, processes
@@ -78,8 +78,8 @@ async def connected(place: Where) -> AsyncGenerator[Asking]:
     except ValueError as error:
         raise CommandError(str(error), Exit.USAGE) from None
     try:
-        await patiently(bus.open, once=True)
-    except Unavailable as error:
+        await bus.open()
+    except BusError as error:
         raise _explained(place, error) from error
     try:
         yield Asking(bus)
@@ -87,9 +87,9 @@ async def connected(place: Where) -> AsyncGenerator[Asking]:
         await bus.close()
 
 
-def _explained(place: Where, error: Unavailable) -> Unavailable:
+def _explained(place: Where, error: BusError) -> Unavailable:
     if place.dev is None or processes.is_running(place.dev.node):
-        return error
+        return Unavailable(str(error))
     return Unavailable(f"the fencepost dev of {place.dev.target} does not run any more: start it again ({error})")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..answers import Changed, EventPage, RunEvent, RunPage, RunStatus
-from ..errors import FencepostError, Unavailable
+from ..errors import FencepostError, InvalidInput, Unavailable
 from .connecting import asked
 from .endings import ended
 from .exits import CommandError, Exit
@@ -56,7 +56,10 @@ class Query:
 def ls(query: Query, where: Callable[[], Where], *, json: bool) -> int:
     """List runs."""
     fields = query.fields()
-    found = asked(where(), lambda asking: _listed(asking, fields, query.limit))
+    try:
+        found = asked(where(), lambda asking: _listed(asking, fields, query.limit))
+    except InvalidInput as error:
+        raise CommandError(str(error), Exit.USAGE) from None
     if json:
         for run in found:
             emit(run)

@@ -6,6 +6,8 @@ import threading
 import uuid
 from datetime import UTC, datetime, timedelta
 
+import nats
+
 from fencepost.actors import App, Node, NodeSettings
 from fencepost.actors.host import AsyncioHost
 from fencepost.actors.node import Parts
@@ -121,6 +123,11 @@ class Gate:
                 loop.call_soon_threadsafe(lambda f=future: f.done() or f.set_result(None))
 
 
+class _Queued:
+    def __init__(self, queue):
+        self.put = queue.put_nowait
+
+
 class Stack:
     """One world, one namespace on one bus, and the nodes that come and go on them."""
 
@@ -194,6 +201,8 @@ class Stack:
             with contextlib.suppress(Unavailable):
                 await self.node.stop()
             await self._host.cancel_all()
+        for other in self._others:
+            await other.close()
         for bus in {self.bus, self.front}:
             await bus.close()
         if self.world is not None:
@@ -244,6 +253,18 @@ class Stack:
                 assert status.ended_at is None, f"the run is {status.status}, not stalled"
                 await anext(news)
         return status.stalled
+
+    async def listens(self, subject):
+        """Listen to any subject of the bus, and return a function that waits for the next message there."""
+        queue = asyncio.Queue()
+        if self._server is None:
+            self.front._followers.append((subject, _Queued(queue)))
+        else:
+            plain = await nats.connect(self._server.url)
+            self._others.append(plain)
+            await plain.subscribe(subject, cb=lambda message: queue.put(message.data))
+            await plain.flush()
+        return lambda wait_s=PATIENCE_S: asyncio.wait_for(queue.get(), wait_s)
 
     def world_now(self):
         return self._clock.at

@@ -42,7 +42,7 @@ class SimHost:
     def spawn(self, coro: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         if self._loop.is_closed():
             coro.close()  # what is put to rest after the seed may still try to start something
-            raise RuntimeError("the simulation is over")
+            return self._loop.create_future()
         return self._proc.run(lambda: self._loop.create_task(coro, name=name))
 
 

@@ -53,10 +53,11 @@ def simulate(seed: int, variant: str = "") -> Outcome:
             wrong.append(str(why))
         logs = _logs(cluster)
         wrong += [*looks.broken, *_judged(cluster, logs), *cluster.loop.failures()]
+        verdict = tuple(wrong)
         with contextlib.suppress(Exception):
             cluster.close()
     lines = tuple(cluster.world.history.lines)
-    return Outcome(seed, variant, tuple(wrong), lines, _digest(lines, logs), _figures(cluster, logs))
+    return Outcome(seed, variant, verdict, lines, _digest(lines, logs), _figures(cluster, logs))
 
 
 def _logs(cluster: Cluster) -> dict[str, list[ev.Event]]:
