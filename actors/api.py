@@ -81,6 +81,7 @@ class Api:
     ring: Callable[[str], None]
     facts: Callable[[], dict[str, Any]]
     _waiting: set[asyncio.Timeout] = field(default_factory=set["asyncio.Timeout"])
+    _stopping: bool = False
 
     def endpoints(self) -> dict[str, Callable[[Request], Awaitable[Reply]]]:
         """Return the handlers by endpoint."""
@@ -113,7 +114,7 @@ class Api:
         created = await self.starter.start(request.rest, envelope)
         if created.existing and envelope.on_duplicate == "raise":
             raise RunExists(envelope.id, created.run_id, same_input=True)
-        if not created.existing and envelope.at is None:
+        if envelope.at is None:  # an existing one too: whoever made it may have died before it could ring
             self.ring(created.run_id)
         return {"run_id": created.run_id, "id": envelope.id or created.run_id, "existing": created.existing}
 
@@ -155,6 +156,8 @@ class Api:
 
         Who waits for the end passes over a step's news: reading the run each time would cost more.
         """
+        if self._stopping:
+            return False
         try:
             async with asyncio.timeout(max(0.0, deadline_s - self.host.monotonic_s())) as patience:
                 self._waiting.add(patience)
@@ -170,6 +173,7 @@ class Api:
 
     def stop_waiting(self) -> None:
         """Answer everybody who waits with what is known now: the node stops."""
+        self._stopping = True  # who asks again at once must not wait here either
         for patience in self._waiting:
             patience.reschedule(0.0)
 

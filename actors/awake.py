@@ -48,7 +48,9 @@ class Awake:
         self.over = False
         self.wrote = False
         self.fence = opened.fence
-        self.turn = around.turn(workflow, self.run_id, decided_seq=opened.run.decided_seq)
+        # Who leaves a pending run to others writes too (`RunActor`), but its code has decided nothing yet.
+        decided_seq = opened.run.decided_seq if opened.run.status != "pending" else 0
+        self.turn = around.turn(workflow, self.run_id, decided_seq=decided_seq)
         self._around = around
         self._ended = ended
         self._lost: list[tuple[str, str]] = []

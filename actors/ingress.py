@@ -57,8 +57,7 @@ class Ingress:
     async def _start(self, message: StartMessage) -> Reply:
         envelope = read_envelope(message.body, message.headers)
         created = await self.starter.start(message.workflow, envelope, source=message.source)
-        if not created.existing:
-            self.ring(created.run_id)
+        self.ring(created.run_id)  # an existing one too: the first delivery may have died before it could
         return Reply(msgspec.json.encode({"run_id": created.run_id, "existing": created.existing}))
 
     async def _bury(self, message: StartMessage, refusal: Exception) -> Reply:

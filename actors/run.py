@@ -24,7 +24,7 @@ from .operations import Diverged
 from .turn import Stuck
 
 if TYPE_CHECKING:
-    from fencepost.world import Fence, Opened
+    from fencepost.world import Fence, Opened, Run
 
     from .define import Workflow
     from .surroundings import Surroundings
@@ -145,9 +145,18 @@ class RunActor:
         if workflow is None or opened.run.stalled:
             await self._leave_waiting(opened, workflow)
             return None
+        if self._begins_later(opened.run):
+            return None
         awake = self._awake = Awake(workflow, opened, self._around, self._ended)
         await awake.load(opened)
         return awake
+
+    def _begins_later(self, run: Run) -> bool:
+        """Tell whether a run was started for later and was woken early; the timer will ring."""
+        if run.status != "pending" or run.due is None or run.due <= self._around.host.now():
+            return False
+        self._around.arm(self.run_id, run.due)
+        return True
 
     async def _ended_without_code(self, opened: Opened) -> bool:
         """End a run that was cancelled before it began, or while it cannot run code. True when it was."""

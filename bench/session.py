@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +31,10 @@ ALONE: Final = ("FLOOR", "COUNT", "W9", "RESTART", "START")
 
 async def session(pair: str, labels: Sequence[str], folder: Path, *, quick: bool, began_at: float) -> None:
     """Measure and print a line of JSON each."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # what is printed is read by who started us
+    )
     size = QUICK if quick else Size()
     for label in [label for label in labels if label in ALONE]:
         await _measured(label, size, None, partial(_alone, label, pair, folder, size, began_at))

@@ -99,6 +99,17 @@ class Dev:
     async def run(self) -> int:
         """Serve until stopped or, with `once`, until every line is through. Return the exit code."""
         self._listen_to_signals()
+        serving = asyncio.create_task(self._serve())
+        stopped = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        serving.cancel()  # does nothing when it has ended
+        try:
+            return await serving
+        except asyncio.CancelledError:
+            return self._code_of_signal()
+
+    async def _serve(self) -> int:
         async with AsyncExitStack() as stack:
             stack.callback(self._forget)
             _closed_by(stack, self._server.stop, "nats-server")
@@ -106,8 +117,8 @@ class Dev:
             programs = self._made_programs()
             _closed_by(stack, programs.stop, "the programs")
             keepers = [asyncio.create_task(programs.keep()), asyncio.create_task(self._server.keep())]
-            node = await self._node(stack)
             _closed_by(stack, lambda: _cancelled(*keepers), "the watch over them")
+            node = await self._node(stack)
             return await self._until_done(node, keepers)
 
     async def _node(self, stack: AsyncExitStack) -> Node:
@@ -138,15 +149,12 @@ class Dev:
 
     async def _until_done(self, node: Node, keepers: list[asyncio.Task[None]]) -> int:
         work = asyncio.create_task(self._work(node))
-        stopped = asyncio.create_task(self._stopping.wait())
         broken = asyncio.create_task(_never_unless_broken(keepers))
         try:
-            await asyncio.wait({work, stopped, broken}, return_when=asyncio.FIRST_COMPLETED)
-            if stopped.done():
-                return self._code_of_signal()
-            return broken.result() if broken.done() else work.result()
+            done, _ = await asyncio.wait({work, broken}, return_when=asyncio.FIRST_COMPLETED)
+            return done.pop().result()
         finally:
-            await _cancelled(work, stopped, broken)
+            await _cancelled(work, broken)
 
     async def _work(self, node: Node) -> int:
         self._greet(node)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .exits import Exit, judged
 from .output import complain, quiet_pipe
+from .place import seed_early
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,8 @@ __all__ = ["run"]
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code."""
     try:
+        if arguments[:1] == ["dev"]:
+            seed_early(arguments[1:])
         from .commands import app  # noqa: PLC0415  (typer comes with it, which an early error need not wait for)
 
         code = app(args=list(arguments), prog_name="fencepost", standalone_mode=False)

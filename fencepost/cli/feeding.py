@@ -14,7 +14,7 @@ import msgspec
 from ..answers import Started
 from ..answers import read as read_answer
 from ..envelopes import Start, new_id
-from ..errors import FencepostError, InvalidInput, RunExists, SerializationError, ValueTooLarge
+from ..errors import FencepostError, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -135,7 +135,9 @@ class Feeder:
             return
         try:
             started = await sent(self.asking, self.workflow, line.raw, id=line.id, attributes=self.attributes)
-        except (InvalidInput, SerializationError, ValueTooLarge, RunExists) as refusal:
+        except Unavailable:
+            raise
+        except FencepostError as refusal:
             await self._refuse(line, refusal)
             return
         self._count(line, started)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["FeedWork"]
 
 AGAIN_S: Final = 1.0
+BODY_BYTES_MAX: Final = 8 * 1024 * 1024
+"""What a dead letter keeps of a line; the rest is in the file it came from."""
 
 
 @dataclass(slots=True)
@@ -97,12 +99,14 @@ class FeedWork:
         if feed is None or code == RunExists.__name__:  # that id has its run; the line is reported as refused
             return
         digest = hashlib.sha256(line.raw).hexdigest()[:16]
+        body = _as_sent(line)
+        cut = f" (kept are {BODY_BYTES_MAX:,} of its {len(body):,} bytes)" if len(body) > BODY_BYTES_MAX else ""
         letter = NewLetter(
             kind="start",
             subject=f"fp.{self.plan.namespace}.start.{feed.workflow}",
             code=code,
-            reason=f"{feed.input.name} line {line.number}: {reason}",
-            body=_as_sent(line),
+            reason=f"{feed.input.name} line {line.number}: {reason}{cut}",
+            body=body[:BODY_BYTES_MAX],
             source=f"{feed.input.name}:{line.number}:{digest}",
         )
         letter_id = await self.node.world.bury(letter)

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from . import devfile, processes
+from . import devfile
 from .exits import CommandError, Exit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from filelock import BaseFileLock
 
-__all__ = ["Place", "place_of", "with_hash_seed"]
+__all__ = ["Place", "environment", "place_of", "seed_early", "with_hash_seed"]
 
 SEED: Final = "PYTHONHASHSEED"
 MARK: Final = "_FENCEPOST_SEEDED"
@@ -57,7 +59,9 @@ class Place:
         Raises:
             CommandError: another `dev` holds it.
         """
-        from filelock import FileLock, Timeout  # noqa: PLC0415  (not every command needs it)
+        from filelock import FileLock, Timeout  # noqa: PLC0415  (the seed is set before anything slow is imported)
+
+        from . import processes  # noqa: PLC0415
 
         lock = FileLock(self.state / "dev.lock", timeout=0)
         try:
@@ -79,6 +83,24 @@ def place_of(target: str, state: Path | None) -> Place:
     folder = path if path.is_dir() else path.parent if path.is_file() else Path.cwd()
     folder = folder.resolve()
     return Place(folder, (state or folder / devfile.STATE).resolve())
+
+
+def seed_early(arguments: Sequence[str]) -> None:
+    """Set the hash seed of a `dev` before anything slow is imported, as far as its arguments are plain to see.
+
+    Whatever is unusual is left to the command itself, which parses properly and sets the seed again if need be.
+    """
+    target, state, rest = ".", None, list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word in {"--port", "--namespace", "-n", "--state"}:
+            value = rest.pop(0) if rest else ""
+            state = Path(value) if word == "--state" else state
+        elif word not in {"--once", "--json", "-v", "--verbose"}:
+            if word.startswith("-"):
+                return
+            target = word
+    with_hash_seed(place_of(target, state).world)
 
 
 def with_hash_seed(world: Path) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from fencepost.world import events as ev
 AWAKE: list[Turn] = []
 """Turns of the running test, put to sleep after it: the collector must not close their coroutines."""
 
-BEGINNING = datetime(2026, 1, 1, tzinfo=timezone.utc)
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def value(plain: Any) -> ev.Value:
@@ -21,7 +21,7 @@ def value(plain: Any) -> ev.Value:
 
 
 class Tape:
-    """Feeds a workflow by hand: `step(name_or_path, result)`, `fire(path)`, `outside(body)`; orders are logged at once."""
+    """Feeds a workflow by hand: `step(name_or_path, result)`, `fire(path)`, `outside(body)`; orders follow at once."""
 
     def __init__(self, workflow, *args, seed="seed", turn=Turn):
         self.workflow = workflow
@@ -30,7 +30,8 @@ class Tape:
         AWAKE.append(self.turn)
         self.at = BEGINNING
         self.tick = 0
-        created = ev.RunCreated(app="t", workflow=workflow.name, input=ev.Value(msgspec.Raw(workflow.params.encode(args, {}))), seed=seed)
+        given = ev.Value(msgspec.Raw(workflow.params.encode(args, {})))
+        created = ev.RunCreated(app="t", workflow=workflow.name, input=given, seed=seed)
         self._append(created, tick=None)
         self.settle()
 

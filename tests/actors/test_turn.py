@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.actors.author import now, sleep, timeout, uuid4
 from fencepost.actors.define import step, workflow
-from fencepost.actors.errors import DefinitionError, StepFailed
+from fencepost.actors.errors import DefinitionError
 from fencepost.actors.operations import Diverged
 from fencepost.actors.turn import Stuck
 from fencepost.world import events as ev
@@ -201,14 +201,13 @@ def test_errors_come_back_as_their_own_type():
         try:
             await a()
         except Declined as error:
-            assert isinstance(error.__cause__, StepFailed)
-            return f"declined {error}"
+            return f"declined {error}, {type(error.__cause__).__name__}"
         return "?"
 
     tape = Tape(careful)
     tape.fail("a", Declined("card 4"))
 
-    assert tape.result == "declined card 4"
+    assert tape.result == "declined card 4, StepFailed"
     tape.assert_replays()
 
 
@@ -291,7 +290,7 @@ def test_an_operation_the_code_no_longer_asks_for_is_divergence():
 
     tape = Tape(old)
 
-    with pytest.raises(Diverged, match="the log has step 'b' at 0.1.0"):
+    with pytest.raises(Diverged, match=r"the log has step 'b' at 0\.1\.0"):
         tape.replay(new)
 
 
@@ -307,8 +306,8 @@ def test_waiting_for_nothing_is_found_with_its_line():
 def test_code_that_never_gets_quiet_is_found():
     @workflow
     async def spin() -> None:
-        while True:
-            await asyncio.sleep(0)
+        while True:  # noqa: ASYNC110  (what is found)
+            await asyncio.sleep(0)  # workflow time: no real one passes in this file
 
     with pytest.raises(Stuck, match="never gets quiet"):
         Tape(spin)
@@ -325,7 +324,7 @@ def test_awaiting_something_foreign_is_found_even_if_swallowed():
     async def mixed() -> None:
         try:
             await foreign()
-        except Exception:
+        except Exception:  # noqa: BLE001  (what users write)
             await a()
 
     with pytest.raises(Stuck, match="belongs to another event loop"):
@@ -337,7 +336,7 @@ def test_awaiting_something_foreign_is_found_even_if_swallowed():
     [
         (lambda: open(__file__), "opened a file"),  # noqa: SIM115, PTH123
         (lambda: time.sleep(0.001), "use `await sleep"),
-        (lambda: __import__("subprocess").run(["true"]), "started a program"),  # noqa: S607, PLW1510
+        (lambda: __import__("subprocess").run(["true"]), "started a program"),
         (lambda: __import__("socket").create_connection(("127.0.0.1", 9)), "@step"),
         (lambda: __import__("threading").Thread(target=print).start(), "started a thread"),
         (lambda: asyncio.get_running_loop().run_in_executor(None, print), "loop.run_in_executor"),
@@ -384,9 +383,9 @@ def test_an_abandoned_async_generator_is_closed_in_order_at_the_end():
 def test_print_and_logging_do_not_repeat_on_replay(capsys):
     @workflow
     async def chatty() -> None:
-        print("one")
+        print("one")  # noqa: T201  (what is silenced)
         await a()
-        print("two")
+        print("two")  # noqa: T201  (what is silenced)
 
     tape = Tape(chatty)
     tape.step("a")
@@ -449,7 +448,7 @@ def test_a_workflow_must_be_async():
 def test_a_result_that_is_no_data_fails_the_run_with_a_sentence():
     @workflow
     async def odd():
-        return open  # noqa: PTH123
+        return open
 
     tape = Tape(odd)
 

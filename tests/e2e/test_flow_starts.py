@@ -127,6 +127,23 @@ async def test_a_raw_start_message_without_id_runs_once_also_when_it_is_delivere
     assert len(await stack.client.runs.list()) == 1
 
 
+async def test_a_raw_start_for_later_is_not_begun_early(skipping):
+    @workflow
+    async def later() -> int:
+        return await one()
+
+    skipping.app.add(later)
+    await skipping.client.publish_raw("later", b'{"id": "later", "at": "2031-01-01T00:00:00Z"}')
+    run = await taken_in(skipping, "later")
+    skipping.node.ring(run.run_id)
+    await skipping.idle()
+    early = (await run.status()).status
+    await skipping.skip(days=365)
+
+    assert await run.result(PATIENCE_S) == 1
+    assert early == "pending"
+
+
 @pytest.mark.usefixtures("checkout")
 async def test_the_header_nats_msg_id_names_the_run(stack):
     await stack.client.publish_raw("checkout", b'{"input": {"id": 45}}', {"Nats-Msg-Id": "order-45"})
@@ -163,11 +180,12 @@ async def test_the_header_fp_reply_to_is_answered(stack):
 @pytest.mark.usefixtures("checkout")
 @pytest.mark.parametrize("address", ["$JS.API.STREAM.DELETE.FP", "fp.other.api.start", "$SYS.REQ.x", "_INBOX.>", "a b"])
 async def test_a_reply_address_of_the_system_is_not_served_and_the_run_goes_on(stack, address):
-    answers = await stack.listens(address) if " " not in address and "*" not in address else None
+    can_be_listened_to = address.startswith("$JS") or address.startswith("fp.")
+    answers = await stack.listens(address) if can_be_listened_to else None
     await stack.client.publish_raw("checkout", b'{"id": "a", "input": {"id": 1}}', {"Fp-Reply-To": address})
 
     assert await (await taken_in(stack, "a")).result(PATIENCE_S) == "acme 1 1"
-    if answers is not None and ">" not in address:
+    if answers is not None:
         with pytest.raises(TimeoutError):
             await answers(0.05)
 
@@ -296,9 +314,7 @@ async def test_a_pending_run_can_be_cancelled(stack):
 
 async def test_runs_are_listed_by_workflow_status_and_attribute_newest_first(stack, checkout):
     tenants = ["acme", "acme", "other"]
-    runs = [
-        await stack.start(checkout, Order(id=n), attributes={"tenant": tenant}) for n, tenant in enumerate(tenants)
-    ]
+    runs = [await stack.start(checkout, Order(id=n), attributes={"tenant": tenant}) for n, tenant in enumerate(tenants)]
     for run in runs:
         await run.result(PATIENCE_S)
     await stack.client.start("nobody_knows", 1)

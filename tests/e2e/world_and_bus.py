@@ -123,9 +123,21 @@ class Gate:
                 loop.call_soon_threadsafe(lambda f=future: f.done() or f.set_result(None))
 
 
-class _Queued:
-    def __init__(self, queue):
-        self.put = queue.put_nowait
+class Overheard(InProcessBus):
+    """A bus that lets a test listen to any subject answers are sent to."""
+
+    def __init__(self, namespace):
+        super().__init__(namespace)
+        self._listeners = {}
+
+    def tells(self, subject, heard):
+        self._listeners[subject] = heard
+
+    async def answer(self, reply_to, reply):
+        served = await super().answer(reply_to, reply)
+        if served and reply_to in self._listeners:
+            await self._listeners[reply_to](reply.body)
+        return served
 
 
 class Stack:
@@ -142,7 +154,7 @@ class Stack:
     # ---- life
 
     async def open(self):
-        self.front = await self._connected("client") if self._server else InProcessBus(self._namespace)
+        self.front = await self._connected("client") if self._server else Overheard(self._namespace)
         await self.begin()
         self.client = Client(self.front)
 
@@ -257,14 +269,24 @@ class Stack:
     async def listens(self, subject):
         """Listen to any subject of the bus, and return a function that waits for the next message there."""
         queue = asyncio.Queue()
-        if self._server is None:
-            self.front._followers.append((subject, _Queued(queue)))
-        else:
+
+        async def heard(message):
+            queue.put_nowait(message.data if self._server else message)
+
+        if self._server:
             plain = await nats.connect(self._server.url)
             self._others.append(plain)
-            await plain.subscribe(subject, cb=lambda message: queue.put(message.data))
+            await plain.subscribe(subject, cb=heard)
             await plain.flush()
+        else:
+            self.front.tells(subject, heard)
         return lambda wait_s=PATIENCE_S: asyncio.wait_for(queue.get(), wait_s)
+
+    async def idle(self):
+        """Wait until no actor of the node has anything to do."""
+        async with asyncio.timeout(PATIENCE_S):
+            while self.node._mailboxes.busy:
+                await asyncio.sleep(0)
 
     def world_now(self):
         return self._clock.at

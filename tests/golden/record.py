@@ -1,8 +1,7 @@
-"""Record golden histories of flows that have none yet: `python tests/golden/record.py`. Existing ones are never touched."""
+"""Record histories of flows that have none yet: `python tests/golden/record.py`. Existing ones are never touched."""
 
 import json
 from pathlib import Path
-
 
 from fencepost.world import events as ev
 from tests.actors.tape import Tape
@@ -44,7 +43,6 @@ def main() -> None:
         if not path.exists():
             path.write_text(json.dumps(record(name), indent=1) + "\n")
             print("recorded", path.name)  # noqa: T201  (a command)
-
 
 
 if __name__ == "__main__":
