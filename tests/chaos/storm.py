@@ -1,7 +1,7 @@
 """Kill -9 the orders example at random moments; the provider's ledger decides: `python tests/chaos/storm.py [rounds]`.
 
-A round is a fresh copy of the example, `fencepost dev --once`, and a few kills drawn from its seed: Fencepost itself,
-the nats-server, the nats-server with its store deleted, the provider. Then it is left alone and has to finish with exit 0,
+A round is a fresh copy of the example, `fencepost dev --once`, and a few kills drawn from its seed: Fencepost
+itself, the nats-server, the nats-server with its store deleted, the provider. Then it is left alone and has to finish with exit 0,
 which its summary gives only when every good order was charged, shipped and notified exactly once and every bad one has
 its reason. `--seed 17` repeats the draws of one round (the moments are the machine's).
 """
@@ -150,7 +150,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as where:
             wrong = storm(seed, Path(where), lines=asked.lines)
         took_s = time.monotonic() - began_s
-        print(f"round {number} of {len(seeds)}, seed {seed}: {wrong or 'every order exactly once'} ({took_s:.0f} s)")
+        said = f"round {number} of {len(seeds)}, seed {seed}: {wrong or 'every order exactly once'} ({took_s:.0f} s)"
+        print(said, flush=True)  # noqa: T201  (a command)
         if wrong:
             return 1
     return 0
