@@ -29,11 +29,13 @@ from fencepost.world import (
 from fencepost.world import events as ev
 
 from . import views
+from .activity import Activity
 from .errors import InvalidInput
 from .starting import Starter, read_envelope
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
+    from datetime import datetime
 
     from .host import Host
 
@@ -72,13 +74,15 @@ STATUSES = {
 
 @dataclass(slots=True)
 class Api:
-    """See the module. `ring` wakes a run; `facts` tells what a node knows of itself."""
+    """See the module. `ring` wakes a run, `wake` at an instant; `facts` tells what a node knows of itself."""
 
     world: World
     bus: Bus
     host: Host
     starter: Starter
     ring: Callable[[str], None]
+    wake: Callable[[str, datetime | None], None]
+    serves: Callable[[str], bool]
     facts: Callable[[], dict[str, Any]]
     _waiting: set[asyncio.Timeout] = field(default_factory=set["asyncio.Timeout"])
     _stopping: bool = False
@@ -88,6 +92,7 @@ class Api:
         asks: dict[str, Callable[[Ask], Awaitable[Any]]] = {
             "result": self.result,
             "status": self.status,
+            "show": self.show,
             "cancel": self.cancel,
             "terminate": self.terminate,
             "resume": self.resume,
@@ -182,6 +187,15 @@ class Api:
     async def status(self, ask: Ask) -> dict[str, Any]:
         """Tell how far a run is."""
         return views.run_view(await self.world.find(ask.id))
+
+    async def show(self, ask: Ask) -> dict[str, Any]:
+        """Tell how far a run is and what it waits for now. Reads its whole log."""
+        run, seq, now = await self.world.find(ask.id), 0, Activity()
+        while page := await self.world.more(run.run_id, seq):
+            for event in page:
+                now.take(event)
+            seq = page[-1].seq
+        return {**views.run_view(run), "steps": now.steps(self.serves), "timers": now.timers()}
 
     async def result(self, ask: Ask) -> dict[str, Any]:
         """Tell how a run ended; wait for it up to `wait_s`, else answer with its status."""

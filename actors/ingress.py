@@ -20,6 +20,7 @@ from .starting import Starter, read_envelope
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
 log = structlog.get_logger(__name__)
 REPLY_TO = "Fp-Reply-To"
@@ -28,12 +29,12 @@ WORLD_AWAY_S = 1.0
 
 @dataclass(slots=True)
 class Ingress:
-    """See the module. `ring` wakes a run."""
+    """See the module. `wake` wakes a run, now or at an instant."""
 
     world: World
     bus: Bus
     starter: Starter
-    ring: Callable[[str], None]
+    wake: Callable[[str, datetime | None], None]
 
     async def take(self, message: StartMessage) -> None:
         """Settle one start message: a run, or a dead letter.

@@ -27,6 +27,8 @@ from .timers import Timers
 from .turn import Turn
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from fencepost.bus import Bell, Bus, Subscription
 
     from .app import App
@@ -111,8 +113,17 @@ class Node:
 
     async def _serve(self, partitions: int) -> None:
         starter = Starter(self.world, self.host, self.app)
-        api = self._api = Api(self.world, self.bus, self.host, starter, self.ring, self.facts)
-        ingress = Ingress(self.world, self.bus, starter, self.ring)
+        api = self._api = Api(
+            self.world,
+            self.bus,
+            self.host,
+            starter,
+            self.ring,
+            self.wake,
+            self.settings.queues.__contains__,
+            self.facts,
+        )
+        ingress = Ingress(self.world, self.bus, starter, self.wake)
         self._subscriptions += await asyncio.gather(
             self.bus.take(self.app.name, range(partitions), self._on_bell),
             self.bus.starts(ingress.take),
@@ -157,6 +168,13 @@ class Node:
     def ring(self, run_id: str) -> None:
         """Wake a run. A bell for this node never leaves it."""
         self._mailboxes.post(run_id, Tick())
+
+    def wake(self, run_id: str, at: datetime | None) -> None:
+        """Wake a run now, or at an instant it was asked to begin at."""
+        if at is None or at <= self.host.now():
+            self.ring(run_id)
+        else:
+            self.timers.arm(run_id, at)
 
     async def _on_bell(self, bell: Bell) -> None:
         if bell.kind == "run":

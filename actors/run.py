@@ -141,6 +141,9 @@ class RunActor:
             return None
         if await self._ended_without_code(opened):
             return None
+        if opened.run.status == "pending" and opened.run.due is not None and opened.run.due > self._around.host.now():
+            self._around.arm(self.run_id, opened.run.due)  # it was asked to begin later
+            return None
         workflow = self._around.workflows.get(opened.run.workflow)
         if workflow is None or opened.run.stalled:
             await self._leave_waiting(opened, workflow)

@@ -63,6 +63,7 @@ class FeedWork:
             return await self._waited() if self.plan.once else Exit.OK
         with progress_for(json=self.talk.json) as progress:
             fed = await self._fed(feed, progress)
+            self.talk.event("fed", "", lines=fed.lines, repeated=fed.repeated, refused=len(fed.refused))
             outcome = await until_ended(self.asking, fed.run_ids, progress)
         for run in outcome.stalled:
             self.talk.note(f"run {run.id} is stalled: {run.stalled}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.bus import BusUnusable, NatsServer
 
 from . import processes
+from .exits import CommandError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,13 +59,17 @@ class Server:
         """Start it.
 
         Raises:
-            BusUnusable: the asked port is taken, there is no server, or it does not get well.
+            CommandError: the asked port is taken, there is no server, or it does not get well.
         """
         if self._last not in {None, PORT} and self._asked is None:
             await self._start_on_last()
-        if self.process is None:
+        if self.process is not None:
+            return
+        try:
             await self._server.start()
-            self._note()
+        except BusUnusable as error:
+            raise CommandError(str(error)) from error
+        self._note()
 
     async def _start_on_last(self) -> None:
         """Try the port of the last time; when it is taken by now the usual one is the next to try."""

@@ -1,9 +1,9 @@
 """Kill -9 the orders example at random moments; the provider's ledger decides: `python tests/chaos/storm.py [rounds]`.
 
 A round is a fresh copy of the example, `fencepost dev --once`, and a few kills drawn from its seed: Fencepost
-itself, the nats-server, the nats-server with its store deleted, the provider. Then it is left alone and has to finish with exit 0,
-which its summary gives only when every good order was charged, shipped and notified exactly once and every bad one has
-its reason. `--seed 17` repeats the draws of one round (the moments are the machine's).
+itself, the nats-server, the nats-server with its store deleted, the provider. Then it is left alone and has to finish
+with exit 0, which its summary gives only when every good order was charged, shipped and notified exactly once and
+every bad one has its reason. `--seed 17` repeats the draws of one round (the moments are the machine's).
 """
 
 from __future__ import annotations
