@@ -119,8 +119,7 @@ class Api:
         created = await self.starter.start(request.rest, envelope)
         if created.existing and envelope.on_duplicate == "raise":
             raise RunExists(envelope.id, created.run_id, same_input=True)
-        if envelope.at is None:  # an existing one too: whoever made it may have died before it could ring
-            self.ring(created.run_id)
+        self.wake(created.run_id, envelope.at)  # an existing one too: whoever made it may have died before
         return {"run_id": created.run_id, "id": envelope.id or created.run_id, "existing": created.existing}
 
     async def cancel(self, ask: Ask) -> dict[str, Any]:
