@@ -12,6 +12,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
+import structlog
+
 from fencepost.world import ValueTooLarge
 from fencepost.world import events as ev
 
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
     from .define import Step, Workflow
     from .paths import PathTask
 
+
+log = structlog.get_logger(__name__)
+
+THROWS_MAX = 10
+"""How often code that catches everything is told to leave."""
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
@@ -284,12 +291,11 @@ class Turn:
         self.ops.abandon(operation)
 
     def _next_path(self) -> str:
-        if self._evicting:
-            raise Evicted
         return owner_of(self.loop).next_path()
 
     def _issue(self, operation: Operation) -> Operation:
-        return self.ops.issue(operation)
+        # Code on its way out may still await: it is left waiting there, and gets `Evicted` once more.
+        return operation if self._evicting else self.ops.issue(operation)
 
     # ---- going to sleep
 
@@ -300,18 +306,23 @@ class Turn:
         a loop and in another context.
         """
         self._evicting = self.loop.evicting = True
-        with entered(self.loop), standing_in():
+        with entered(self.loop), standing_in(), in_turn(self.run_id):
             for task in self.loop.live_tasks():
                 task.forget()
-                task.home.run(_throw_out, task.get_coro())
+                task.home.run(self._throw_out, task.get_coro())
+
+    def _throw_out(self, coro: Any) -> None:
+        for _ in range(THROWS_MAX):
+            try:
+                coro.throw(Evicted())
+            except BaseException:  # noqa: BLE001  (whatever it says on its way out: the run is replayed elsewhere)
+                return
+        log.warning("workflow code catches BaseException around awaits and stays in memory", run=self.run_id)
+        _unstoppable.append(coro)
 
 
-def _throw_out(coro: Any) -> None:
-    for _ in range(10):  # code that catches it and awaits again gets it again, but not for ever
-        try:
-            coro.throw(Evicted())
-        except BaseException:  # noqa: BLE001  (whatever it says on its way out: the run is replayed elsewhere)
-            return
+_unstoppable: list[Any] = []
+"""Coroutines that did not let `Evicted` pass. Collected, they would be closed, and would not let that pass either."""
 
 
 def _resolve_none(future: asyncio.Future[Any]) -> None:

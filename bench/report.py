@@ -23,6 +23,7 @@ def rendered(rows: Sequence[Row], machine: Mapping[str, str], command: str) -> s
         _head(machine, command),
         _timed(rows),
         _slower(rows),
+        _undisturbed(rows),
         _floor(rows),
         _constant(rows),
         _counted(rows),
@@ -173,6 +174,22 @@ def _floor(rows: Sequence[Row]) -> str:
     table = _table(["floor", "p50", "p99", "unit"], lines)
     load = _foreign(rows, "embedded", "FLOOR")
     return f"### The floor, same run\n\n{table}\n\nOthers' CPU meanwhile: at most {load}." if table else ""
+
+
+def _undisturbed(rows: Sequence[Row]) -> str:
+    kinds = {
+        "a run without steps: the fastest of each repetition, ms": ("W0", "best_ms"),
+        "one more step in sequence: between the fastest of each repetition, ms": ("W1", "seq_slope_best_ms"),
+        "CPU of the process, a run without steps, 50 at once, ms": ("W0", "cpu_ms"),
+        "CPU of the process, a step, 200 runs at once (their start and end included), ms": ("W5", "cpu_ms"),
+    }
+    lines = [
+        [title, *(_spread(_figures(rows, pair, *where)) for pair in PAIRS)]
+        for title, where in kinds.items()
+        if any(_figures(rows, pair, *where) for pair in PAIRS)
+    ]
+    table = _table(["", *PAIRS], lines)
+    return f"### What others on the machine change least\n\n{table}" if table else ""
 
 
 def _constant(rows: Sequence[Row]) -> str:

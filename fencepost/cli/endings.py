@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Ended", "ended", "error_text", "shown"]
 
-WAIT_S = 20.0
+WAIT_S: Final = 2.0
+"""How long one question waits: a run that stalls meanwhile is told by the next one only."""
 
 
 @dataclass(frozen=True, slots=True)

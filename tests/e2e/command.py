@@ -88,13 +88,14 @@ class Dev:
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.folder = folder
-        self.process = subprocess.Popen(
-            [FENCEPOST, "dev", str(folder), "--json", *words],
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=(folder / "dev.err").open("wb"),
-            text=True,
-        )
+        with (folder / "dev.err").open("wb") as errors:
+            self.process = subprocess.Popen(
+                [FENCEPOST, "dev", str(folder), "--json", *words],
+                env=environment(),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
         self.events: list[dict] = []
 
     def __enter__(self):

@@ -27,7 +27,7 @@ def run(shop):
 
 
 def documents(done):
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.split("\n") if line]
 
 
 def test_a_second_dev_on_the_same_state_is_refused_by_name(shop, run):
@@ -64,15 +64,16 @@ def test_start_waits_for_the_result_and_fails_with_the_run(shop, run):
 
 
 def test_start_takes_lines_and_reports_each_bad_one_with_its_number(run):
-    lines = '{"id": "x-1", "n": 1}\n\n{"id": "x-2", "n":\n{"n": 3}\r\n{"id": "x\u2028-3", "n": 3}\n{"id": "x-4", "n": "four"}'
+    good = '{"id": "x-1", "n": 1}\n\n{"id": "x\u2028-3", "n": 3}\r\n'
+    lines = good + '{"id": "x-2", "n":\n{"n": 3}\n{"id": "x-4", "n": 4}'
 
     done = run("start", "twice", "--input", "-", "--id", "{id}", "--attribute", "from=test", given=lines)
     listed = run("runs", "ls", "--attribute", "from=test", "--json")
 
     assert done.returncode == 1
     assert done.stdout == "5 lines: 3 started, 0 there already, 2 refused\n"
-    assert "line 3: it is no JSON" in done.stderr
-    assert "line 4: it has no field 'id'" in done.stderr
+    assert "line 4: it is no JSON" in done.stderr
+    assert "line 5: it has no field 'id'" in done.stderr
     assert {found["id"] for found in documents(listed)} == {"x-1", "x\u2028-3", "x-4"}
 
 

@@ -12,7 +12,7 @@ WRONG = {
     "no such option": ["runs", "ls", "--bogus"],
     "an argument is missing": ["start"],
     "a number is none": ["runs", "ls", "--limit", "many"],
-    "a number is out of range": ["dev", "--port", "70000"],
+    "a number is out of range": ["runs", "ls", "--limit", "0"],
     "the input is no JSON": ["start", "w", "--input", "{"],
     "the input file is not there": ["start", "w", "--input", "@nowhere.json"],
     "the lines are not there": ["start", "w", "--input", "@nowhere.jsonl"],
@@ -94,6 +94,12 @@ def test_a_fencepost_toml_that_is_wrong_is_refused_before_anything_starts(tmp_pa
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / ".fencepost" / "nats").exists()
+
+
+def test_a_port_that_cannot_be_one_is_wrong_usage(tmp_path):
+    done = fencepost("dev", target(tmp_path / "shop"), "--port", "70000", folder=tmp_path)
+
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
 def test_code_that_does_not_load_is_one_sentence_with_its_line(tmp_path):
