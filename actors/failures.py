@@ -219,8 +219,8 @@ def _loaded_type(name: str) -> type[Exception] | None:
     for part in qualname.split("."):
         names: dict[str, Any] = getattr(found, "__dict__", {})
         found = names.get(part)
-    if not isinstance(found, type) or not issubclass(found, Exception):
-        return None
+    if not isinstance(found, type) or not issubclass(found, Exception) or issubclass(found, StopIteration):
+        return None  # a future refuses to hold StopIteration
     return found if _type_name(found) == name else None
 
 

@@ -31,6 +31,7 @@ __all__ = ["Check", "doctor"]
 
 VERSION_MIN: Final = (2, 14)
 LEVEL_MIN: Final = 4
+CONNECT_S: Final = 5.0
 ASK_S: Final = 3.0
 SLOW_MS: Final = 250.0
 APART_S: Final = 2.0
@@ -70,13 +71,15 @@ async def _all(place: Where) -> list[Check]:
     checks = [_dev(place), *_left(place)]
     nats = Nats()
     try:
-        await nats.connect(
-            [part.strip() for part in place.url.split(",")],
-            allow_reconnect=False,
-            connect_timeout=2,
-            error_cb=_silent,
-            user_credentials=str(place.credentials) if place.credentials else None,
-        )
+        async with asyncio.timeout(CONNECT_S):
+            await nats.connect(
+                [part.strip() for part in place.url.split(",")],
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                connect_timeout=2,
+                error_cb=_silent,
+                user_credentials=str(place.credentials) if place.credentials else None,
+            )
     except (NatsError, OSError, ValueError) as error:
         todo = "start `fencepost dev`, or say with --url or FENCEPOST_NATS_URL where it is"
         return [*checks, Check("bad", "server", f"{place.url} cannot be reached: {_said(error)}", todo)]

@@ -55,10 +55,10 @@ class Bar:
 
     def __init__(self) -> None:
         from rich.console import Console  # noqa: PLC0415  (a tenth of a second that pipes need not wait)
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
         from rich.progress import Progress as RichProgress  # noqa: PLC0415
 
-        columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        columns = (BarColumn(bar_width=16), TimeElapsedColumn(), TextColumn("{task.description}"))
         self._bar = RichProgress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._bar.add_task("", total=None)
 

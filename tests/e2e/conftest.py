@@ -11,13 +11,6 @@ from fencepost.bus import NatsServer
 from tests.e2e.world_and_bus import Clock, Gate, Stack
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _quiet_logs():
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    yield
-    structlog.reset_defaults()
-
-
 @pytest.fixture(scope="session")
 def nats(tmp_path_factory):
     server = NatsServer(tmp_path_factory.mktemp("nats"))
@@ -27,9 +20,16 @@ def nats(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _losses_are_repeated_at_once(monkeypatch):
+def _nodes_here_are_quiet_and_quick(request, monkeypatch):
+    """Nodes of a stack log errors only, and repeat what was lost at once."""
+    if not {"stack", "local", "skipping"} & set(request.fixturenames):
+        yield
+        return
     monkeypatch.setattr(retry, "_LOSS_FIRST_S", 0.005)
     monkeypatch.setattr(retry, "_LOSS_MAX_S", 0.01)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(params=["memory", "file and jetstream"])

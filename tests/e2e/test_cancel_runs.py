@@ -6,19 +6,12 @@ import pytest
 
 from fencepost.actors import sleep, step, timeout, workflow
 from fencepost.errors import RunCancelled, RunTerminated
-from tests.e2e.world_and_bus import BEGIN, PATIENCE_S
+from tests.e2e.world_and_bus import BEGIN, PATIENCE_S, eventually
 
 
 @step
 async def note(text: str) -> str:
     return text
-
-
-async def eventually(is_so):
-    """Wait for what another thread does."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():
-            await asyncio.sleep(0.005)
 
 
 async def test_a_cancel_before_the_first_tick_ends_the_run_without_its_code(skipping):
@@ -225,7 +218,7 @@ async def test_a_cancel_while_the_node_is_away_is_heard_when_one_is_back(stack, 
 
 async def test_a_cancelled_run_cancels_all_its_branches_and_their_cleanup_runs(stack, gate):
     @step
-    async def works(n: int) -> None:
+    async def works(_n: int) -> None:
         await gate.pause()
 
     @workflow

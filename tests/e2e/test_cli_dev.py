@@ -187,7 +187,8 @@ def test_a_stalled_run_ends_the_waiting_with_its_reason(tmp_path):
 
 
 def test_all_starts_of_a_world_have_the_hash_seed_of_the_first(tmp_path):
-    app = "from fencepost import workflow\n\n@workflow\nasync def seeded(order: dict) -> int:\n    return hash(order['id'])\n"
+    body = "@workflow\nasync def seeded(order: dict) -> int:\n    return hash(order['id'])\n"
+    app = f"from fencepost import workflow\n\n{body}"
     folder = target(tmp_path / "shop", app=app, workflow="seeded", lines=['{"id": "a"}'])
     hashes = []
     for number in range(2):

@@ -1,8 +1,12 @@
 """What is wrong ends as one sentence and an exit code that says of which kind it is."""
 
+import re
+
 import pytest
 
 from fencepost.cli.entry import run
+from fencepost.cli.exits import CommandError
+from fencepost.cli.project import project_in
 from tests.e2e.command import APP, fencepost, free_port, target
 
 pytestmark = pytest.mark.timeout(60)
@@ -50,9 +54,9 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(monkeypatch, capsys
 def test_a_server_that_is_not_there_is_exit_code_3(capsys):
     port = free_port()
 
-    codes = [
-        run([*words, "--url", f"nats://127.0.0.1:{port}"]) for words in (["runs", "ls"], ["start", "w"], ["doctor"])
-    ]
+    asking = ["runs", "ls"], ["start", "w"], ["doctor"]
+
+    codes = [run([*words, "--url", f"nats://127.0.0.1:{port}"]) for words in asking]
 
     said = capsys.readouterr()
     assert codes == [3, 3, 3]
@@ -73,18 +77,35 @@ def test_help_and_version_tell(capsys):
 TOML = {
     "[dev]\nrnu = []": "unknown setting 'rnu': did you mean 'run'?",
     "[dev]\nrun = 'python x.py'": "[dev] run must be a list",
-    "[dev]\nrun = ['no-such-program-anywhere']": "there is no command 'no-such-program-anywhere'",
+    "[dev]\nrun = [1]": "[dev] run must be a list of commands",
+    "dev = 1": "[dev] must be a table",
     "[dev.start]\nworkflow = 'twice'": "[dev.start] needs 'input'",
     "[dev.start]\nworkflow = 'twice'\ninput = 'app.py'": "[dev.start] needs 'id'",
     "[dev.start]\nworkflow = 'twice'\ninput = 'app.py'\nid = 'fixed'": "gives every line the same id",
     "[dev.start]\nworkflow = 'twice'\ninput = 'nowhere.jsonl'\nid = '{id}'": "there is no file",
-    "[dev.start]\nworkflow = 'thrice'\ninput = 'app.py'\nid = '{id}'": "'thrice'; there is slow, stuck, twice",
     "[dev": "cannot be read",
 }
 
 
 @pytest.mark.parametrize(("toml", "sentence"), TOML.items())
-def test_a_fencepost_toml_that_is_wrong_is_refused_before_anything_starts(tmp_path, toml, sentence):
+def test_a_fencepost_toml_that_is_wrong_is_wrong_usage(tmp_path, toml, sentence):
+    (tmp_path / "fencepost.toml").write_text(toml)
+    (tmp_path / "app.py").write_text(APP)
+
+    with pytest.raises(CommandError, match=re.escape(sentence)) as refused:
+        project_in(tmp_path)
+
+    assert refused.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("toml", "sentence"),
+    [
+        ("[dev]\nrun = ['no-such-program-anywhere']", "there is no command 'no-such-program-anywhere'"),
+        ("[dev.start]\nworkflow = 'thrice'\ninput = 'app.py'\nid = '{id}'", "'thrice'; there is slow, stuck, twice"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_is_refused_before_anything_starts(tmp_path, toml, sentence):
     (tmp_path / "fencepost.toml").write_text(toml)
     (tmp_path / "app.py").write_text(APP)
 

@@ -63,7 +63,7 @@ async def test_nested_errors_keep_their_causes_and_tracebacks(stack):
     def nested() -> None:
         try:
             try:
-                raise KeyError("innermost")
+                raise KeyError("innermost")  # noqa: TRY301  (its traceback is the point)
             except KeyError as inner:
                 raise ValueError("middle") from inner
         except ValueError as middle:
@@ -140,7 +140,7 @@ async def test_errors_with_odd_constructors_come_back_live_and_after_a_restart_a
     async def describes() -> list[str]:
         try:
             await raises()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (which one is the question)
             said = [type(error).__name__, str(sorted(vars(error)))]
         await waits()
         return said

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fencepost.actors import Retry, sleep, step, step_info, timeout, workflow
-from tests.e2e.world_and_bus import PATIENCE_S
+from tests.e2e.world_and_bus import PATIENCE_S, eventually
 
 OUTCOMES = {"step_completed", "step_failed", "step_retrying"}
 
@@ -318,6 +318,10 @@ async def test_fifty_runs_under_three_kills_all_finish_with_each_recorded_effect
         assert len(await stack.events(run, "step_completed")) == 5
 
 
+async def nothing_is_live(stack):
+    return not (await stack.client.info())["live_runs"]
+
+
 async def test_an_idle_run_sleeps_out_of_memory_and_wakes_with_its_state(stack, effect):
     await stack.restart(idle_s=0.04)
 
@@ -329,8 +333,6 @@ async def test_an_idle_run_sleeps_out_of_memory_and_wakes_with_its_state(stack, 
 
     run = await stack.start(naps)
     await stack.saw(run, "wait_created")
-    async with asyncio.timeout(PATIENCE_S):
-        while (await stack.client.info())["live_runs"]:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: nothing_is_live(stack))
 
     assert await run.result(PATIENCE_S) == [1, 2]

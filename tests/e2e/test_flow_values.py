@@ -72,8 +72,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("value", ODD, ids=lambda value: ascii(value)[:20])
-async def test_odd_values_without_hints_come_back_as_they_were(stack, value):
+async def test_odd_values_without_hints_come_back_as_they_were(stack):
     @step
     async def same(value):
         return value
@@ -82,10 +81,10 @@ async def test_odd_values_without_hints_come_back_as_they_were(stack, value):
     async def through(value):
         return await same(value)
 
-    found = await stack.run(through, value)
+    found = [await stack.run(through, value) for value in ODD]
 
-    assert found == value
-    assert type(found) is type(value)
+    assert found == ODD
+    assert [type(value) for value in found] == [type(value) for value in ODD]
 
 
 async def test_a_log_with_values_beyond_64_bits_can_still_be_shown(stack):
@@ -131,7 +130,7 @@ async def test_several_parameters_defaults_and_keywords_arrive(stack):
     assert await stack.run(several, 1, b=item, c="d") == [1, "n", "d"]
 
 
-@pytest.mark.parametrize("size", [0, 10 * KB, 128 * KB - 2, 128 * KB, 5000 * KB])
+@pytest.mark.parametrize("size", [0, 128 * KB - 2, 128 * KB, 3000 * KB])
 async def test_results_of_any_size_are_fetched_whole_also_after_a_restart(stack, gate, size):
     @step
     async def makes(size: int) -> str:
@@ -212,7 +211,7 @@ async def test_step_arguments_over_the_limit_are_refused_at_the_call_and_can_be_
     async def passes_too_much() -> str:
         try:
             await takes("x" * (17 * 1024 * KB))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (which one is the question)
             return f"{type(error).__name__}: {error}"
         return "took it"
 

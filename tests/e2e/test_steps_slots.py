@@ -31,7 +31,7 @@ async def test_with_one_slot_two_runs_take_turns_and_nobody_starves(stack):
     assert "a" in order[5:] or "b" in order[:5]
 
 
-async def test_a_gather_wider_than_the_slots_finishes(stack, gate):
+async def test_a_gather_wider_than_the_slots_finishes(stack):
     await stack.restart(step_slots=3)
     now, most = [], []
 

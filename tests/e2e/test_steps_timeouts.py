@@ -7,7 +7,11 @@ import pytest
 
 from fencepost.actors import Retry, StepTimeout, step, step_info, workflow
 from fencepost.errors import RunFailed
-from tests.e2e.world_and_bus import PATIENCE_S
+from tests.e2e.world_and_bus import PATIENCE_S, eventually
+
+
+async def nothing_runs(stack):
+    return not (await stack.client.info())["steps_running"]
 
 
 @step
@@ -121,9 +125,7 @@ async def test_a_sync_step_that_never_returns_is_given_up_its_slot_stays_taken_a
     assert (await local.client.info())["steps_running"] == 1
 
     gate.open()
-    async with asyncio.timeout(PATIENCE_S):
-        while (await local.client.info())["steps_running"]:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: nothing_runs(local))
 
 
 async def test_what_a_body_returns_after_its_timeout_is_not_recorded(stack, gate):
@@ -164,9 +166,7 @@ async def test_a_sync_body_can_see_that_it_was_told_to_stop(stack):
 
     with pytest.raises(RunFailed, match="timeout"):
         await stack.run(waits)
-    async with asyncio.timeout(PATIENCE_S):
-        while not seen:
-            await asyncio.sleep(0.005)
+    await eventually(lambda: seen)
 
     assert seen == [True]
 
@@ -187,9 +187,7 @@ async def test_a_run_that_takes_longer_than_its_timeout_fails_with_that_code(sta
 
     with pytest.raises(RunFailed, match=r"0\.1 s") as failed:
         await stack.run(too_slow)
-    async with asyncio.timeout(PATIENCE_S):
-        while not cleaned:
-            await asyncio.sleep(0.005)
+    await eventually(lambda: cleaned)
 
     assert failed.value.code == "timeout"
 

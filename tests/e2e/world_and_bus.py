@@ -1,7 +1,8 @@
-"""What end-to-end tests run on: a world, a bus, a node and a client, and how to kill the node between two statements."""
+"""What end-to-end tests run on: world, bus, node and client, and how to kill the node between two statements."""
 
 import asyncio
 import contextlib
+import inspect
 import threading
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -17,6 +18,18 @@ from fencepost.world import RunQuery, SQLiteWorld, Unavailable
 
 PATIENCE_S = 10
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+async def eventually(is_so):
+    """Wait for what has no signal of its own: another thread, or a count of the node's."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not await _told(is_so):  # noqa: ASYNC110  (see above)
+            await asyncio.sleep(0.005)
+
+
+async def _told(is_so):
+    answer = is_so()
+    return await answer if inspect.isawaitable(answer) else answer
 
 
 class Clock:
@@ -238,7 +251,7 @@ class Stack:
             await handle.result(PATIENCE_S)
         except TimeoutError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (whatever it is)
             return error
         return None
 
@@ -284,9 +297,7 @@ class Stack:
 
     async def idle(self):
         """Wait until no actor of the node has anything to do."""
-        async with asyncio.timeout(PATIENCE_S):
-            while self.node._mailboxes.busy:
-                await asyncio.sleep(0)
+        await eventually(lambda: not self.node._mailboxes.busy)
 
     def world_now(self):
         return self._clock.at

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from tests.simulation.ledger import Begun
     from tests.simulation.world import Commit
 
-SETTLING = (ev.StepCompleted, ev.StepFailed)
+SETTLING = (ev.StepCompleted, ev.StepFailed, ev.StepCancelled, ev.WaitCompleted)
+GOES_WITH = {
+    ev.StepStarted: ev.StepCreated,
+    ev.StepRetrying: ev.StepCreated,
+    ev.StepCompleted: ev.StepCreated,
+    ev.StepFailed: ev.StepCreated,
+    ev.WaitCompleted: ev.WaitCreated,
+}
+"""What an event is about, and what must have created it."""
 
 
 @dataclass(slots=True)
@@ -79,35 +87,40 @@ def batches_follow_one_another(seen: Seen) -> Iterator[str]:
 # ---- what may follow what
 
 
-def transitions_are_legal(seen: Seen) -> Iterator[str]:
-    """A run begins once, operations are created once and end once, in that order."""
-    created: dict[str, str] = {}
-    settled: set[str] = set()
+def a_run_begins_once(seen: Seen) -> Iterator[str]:
+    """`run_created` comes first, `run_started` once, and nothing is asked for before it."""
     started = False
     for event in seen.log:
         body = event.body
-        match body:
-            case ev.RunCreated():
-                if event.seq != 1:
-                    yield f"run_created at {event.seq}"
-            case ev.RunStarted():
-                if started:
-                    yield f"run_started again at {event.seq}"
-                started = True
-            case ev.StepCreated(op=op) | ev.WaitCreated(op=op):
-                if op in created or not started:
-                    yield f"{op} is created at {event.seq}, {'again' if op in created else 'before run_started'}"
-                created[op] = type(body).__name__[:4]
-            case ev.StepStarted(op=op) | ev.StepRetrying(op=op) | ev.StepCompleted(op=op) | ev.StepFailed(op=op):
-                if created.get(op) != "Step" or op in settled:
-                    yield f"{ev.kind_of(body)} {op} at {event.seq}, but it is {'over' if op in settled else 'no step'}"
-            case ev.WaitCompleted(op=op):
-                if created.get(op) != "Wait" or op in settled:
-                    yield f"wait_completed {op} at {event.seq}, but it is {'over' if op in settled else 'no timer'}"
-            case _:
-                pass
-        if isinstance(body, (*SETTLING, ev.StepCancelled, ev.WaitCompleted)):
+        if isinstance(body, ev.RunCreated) != (event.seq == 1):
+            yield f"{ev.kind_of(body)} at {event.seq}"
+        if isinstance(body, ev.StepCreated | ev.WaitCreated) and not started:
+            yield f"{body.op} is created at {event.seq}, before run_started"
+        if isinstance(body, ev.RunStarted):
+            if started:
+                yield f"run_started again at {event.seq}"
+            started = True
+
+
+def operations_are_legal(seen: Seen) -> Iterator[str]:
+    """An operation is created once, then it goes on, and it ends once. A cancel of what is over is inert."""
+    created: dict[str, type] = {}
+    settled: set[str] = set()
+    for event in seen.log:
+        body = event.body
+        kind = GOES_WITH.get(type(body))
+        if isinstance(body, ev.StepCreated | ev.WaitCreated):
+            if body.op in created:
+                yield f"{body.op} is created again at {event.seq}"
+            created[body.op] = type(body)
+        elif kind is not None and (created.get(body.op) is not kind or body.op in settled):
+            yield f"{ev.kind_of(body)} {body.op} at {event.seq}, but it is {_state(body.op, settled)}"
+        if isinstance(body, SETTLING):
             settled.add(body.op)
+
+
+def _state(op: str, settled: set[str]) -> str:
+    return "over" if op in settled else "none of that kind"
 
 
 def nothing_follows_the_end(seen: Seen) -> Iterator[str]:
@@ -147,8 +160,10 @@ def outcomes_hold_the_latest_claim(seen: Seen) -> Iterator[str]:
         match event.body:
             case ev.StepStarted(op=op, token=started):
                 token[op] = started
-            case ev.StepCompleted(op=op, token=given) | ev.StepRetrying(op=op, token=given) | ev.StepFailed(
-                op=op, token=given
+            case (
+                ev.StepCompleted(op=op, token=given)
+                | ev.StepRetrying(op=op, token=given)
+                | ev.StepFailed(op=op, token=given)
             ) if given:
                 if token.get(op) != given:
                     yield f"{ev.kind_of(event.body)} {op} at {event.seq} comes under a claim that is over"
@@ -197,9 +212,7 @@ def the_dead_write_nothing(seen: Seen) -> Iterator[str]:
                     of[token] = running[op] = incarnation
                     if incarnation in left:
                         yield f"{incarnation} had left when it started {op} at {seq}"
-                case ev.StepCompleted(token=token) | ev.StepRetrying(token=token) | ev.StepFailed(
-                    token=token
-                ) if token:
+                case ev.StepCompleted(token=token) | ev.StepRetrying(token=token) | ev.StepFailed(token=token) if token:
                     if of.get(token) in left:
                         yield f"{of[token]} had left when {ev.kind_of(body)} {body.op} was recorded at {seq}"
                 case ev.StepRetrying(op=op, lost=lost) if lost and running.get(op) not in left:
@@ -265,7 +278,8 @@ CHECKERS = (
     time_never_goes_back,
     ticks_grow_by_one,
     batches_follow_one_another,
-    transitions_are_legal,
+    a_run_begins_once,
+    operations_are_legal,
     nothing_follows_the_end,
     cancelled_before_it_began_means_no_code,
     waits_are_not_early,

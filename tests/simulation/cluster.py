@@ -1,4 +1,4 @@
-"""One seed, lived through: nodes that come, die, hang and return, clients, bells, and a supervisor that buries the dead."""
+"""One seed, lived through: nodes that come, die, hang and return, clients, bells, and who buries the dead."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
 from fencepost.actors import App, Node, NodeSettings
 from fencepost.actors.messages import Passivate
 from fencepost.actors.node import Parts
 from fencepost.actors.starting import Envelope, Starter
 from fencepost.actors.turn import Turn
 from fencepost.bus import InProcessBus
-from fencepost.world import UNREAD, Batch, Checks, RunEnded
+from fencepost.world import UNREAD, Batch, Checks, RunEnded, Unavailable
 from fencepost.world import events as ev
 from tests.simulation import flows
 from tests.simulation.ledger import Ledger
 from tests.simulation.loop import Proc, SimLoop
 from tests.simulation.machine import SimExecutor, SimHost
-from tests.simulation.plan import Plan, RunPlan
 from tests.simulation.world import Line, SimWorld
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+
+    from tests.simulation.plan import Plan, RunPlan
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 QUIET_S = 3 * 3600.0
@@ -35,7 +37,7 @@ QUIET_S = 3 * 3600.0
 class Variant:
     """Which laws hold, and which turn is used."""
 
-    checks: Checks = Checks()
+    checks: Checks = field(default_factory=Checks)
     turn: type[Turn] = Turn
 
 
@@ -108,10 +110,13 @@ class Cluster:
             self.later(self._every(plan.pause_every_s, self._pause))
             self.later(self._every(plan.passivate_every_s, self._passivate))
             self.later(self._every(plan.noise_every_s, self._noise))
+            self.later(self._every(plan.failover_every_s, lambda: self.later(self._fail_over())))
         await asyncio.sleep(plan.lasts_s)
         await self._heal()
         ends_s = self.loop.now_s + QUIET_S
-        while self.loop.now_s < ends_s and (len(self.run_ids) < len(plan.runs) or self.unended()):
+        while self.loop.now_s < ends_s and (  # noqa: ASYNC110  (what ends a run is a row, not a signal)
+            len(self.run_ids) < len(plan.runs) or self.unended()
+        ):
             await asyncio.sleep(1.0)
 
     def unended(self) -> list[str]:
@@ -216,16 +221,16 @@ class Cluster:
         place.node = Node(self.app, self.world, InProcessBus(), settings, parts)
         self.nodes.append(place.node)
         self.note(f"{proc.name} starts")
-        self.later(self._watch_start(place, proc, host.spawn(self._start(place.node), "start")))
+        self.later(self._watch_start(proc, host.spawn(self._start(place.node), "start")))
 
     async def _start(self, node: Node) -> str:
         try:
             await node.start()
-        except Exception as error:
+        except Unavailable as error:
             return repr(error)
         return ""
 
-    async def _watch_start(self, place: Place, proc: Proc, task: asyncio.Task[str]) -> None:
+    async def _watch_start(self, proc: Proc, task: asyncio.Task[str]) -> None:
         await asyncio.wait([task], timeout=60.0)
         if not proc.dead and (not task.done() or task.result()):
             self.note(f"{proc.name} does not come up: {task.result() if task.done() else 'no answer'}")
@@ -298,6 +303,17 @@ class Cluster:
             await self._wait(2.0)
             if place.proc is proc:
                 self._kill(proc)
+
+    async def _fail_over(self) -> None:
+        """Lose the last commits: a replica was behind when it took over."""
+        snapshot = self.world.snapshot()
+        await self._wait(0.4)
+        lost = self.world.fail_over(snapshot)
+        if lost:
+            self.note(f"a replica takes over without the last {len(lost)} commits")
+        for commit in lost:
+            for body in commit.what.events if isinstance(commit.what, Batch) else ():
+                self.ledger.forget(getattr(body, "token", ""))
 
     def _resume(self, proc: Proc) -> None:
         if proc.paused and not proc.dead:

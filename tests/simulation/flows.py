@@ -54,16 +54,14 @@ async def remote(label: str) -> int:
     return await outside().work(label)
 
 
-STEPS = {
-    declared.name: declared for declared in (work, once, hurried, bounded, awaited, careless, remote)
-}
+STEPS = {declared.name: declared for declared in (work, once, hurried, bounded, awaited, careless, remote)}
 
 
 async def kept(part: Any) -> Any:
     """Return what came of something, its error as text."""
     try:
         return await part
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (whatever it was is the result)
         return type(error).__name__
 
 
@@ -130,7 +128,7 @@ async def nested_timeouts(n: int) -> list[Any]:
     except TimeoutError:
         history.append("outer")
         history.append(await kept(bounded("outer")))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (whatever it was is the result)
         history.append(type(error).__name__)
     return history
 
@@ -207,7 +205,7 @@ async def chancy(n: int) -> list[Any]:
 @workflow
 async def sleepy(n: int) -> list[Any]:
     forgotten = asyncio.create_task(sleep(3600))
-    asyncio.create_task(kept(work("forgotten")))
+    asyncio.create_task(kept(work("forgotten")))  # noqa: RUF006  (un-awaited on purpose)
     for _ in range(n):
         await sleep(1.0 + random() * 20)
     return [forgotten.done(), await kept(work("end"))]
@@ -256,7 +254,7 @@ async def _group(*parts: Any) -> Any:
     return [task.result() for task in tasks]
 
 
-async def _race(parts: list[Any], after: list[Any], keep: bool) -> Any:
+async def _race(parts: list[Any], after: list[Any], keep: Any) -> Any:
     tasks = [asyncio.create_task(kept(grow(part))) for part in parts]
     done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     won = min(i for i, task in enumerate(tasks) if task in done)
@@ -277,7 +275,7 @@ async def _timeout(limit_s: float, part: Any, otherwise: Any) -> Any:
 async def _try(part: Any, otherwise: Any, last: Any) -> Any:
     try:
         return await grow(part)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  (whatever it was is the result)
         return [type(error).__name__, await grow(otherwise)]
     finally:
         await grow(last)

@@ -72,6 +72,10 @@ class Ledger:
             self.twice.append(f"two bodies of {body.run_id} {body.op} began under one claim")
         self.begun[body.token] = body
 
+    def forget(self, token: str) -> None:
+        """Cross out a body whose start or end the world has lost: it may begin again under the same claim."""
+        self.begun.pop(token, None)
+
     async def work(self, label: str) -> int:
         """Do something: it takes a while, has an effect, and may fail before it or after it."""
         key = step_info().idempotency_key

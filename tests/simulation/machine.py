@@ -1,4 +1,4 @@
-"""What a simulated process gives to its node: time, tasks and chance of its own, and somewhere for step bodies to run."""
+"""What a simulated process gives to its node: time, tasks and chance of its own, and where step bodies run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one seed has in store. Each fault is drawn on or off first (swarm): all at once would hide what one alone shows."""
+"""What one seed has in store. Each fault is on or off in it (swarm): all at once would hide what one alone shows."""
 
 from __future__ import annotations
 
@@ -47,6 +47,8 @@ class Plan:
     noise_every_s: float = 0.0
     """Bells nobody asked for, to any node."""
     body_lost: float = 0.0
+    failover_every_s: float = 0.0
+    """A replica takes over that has not got the last commits."""
     slots: int = 64
     max_live: int = 1000
     idle_s: float = 2.0
@@ -77,6 +79,7 @@ def draw(random: Random) -> Plan:
     plan.body_lost = _maybe(random, 0.3, 0.15)
     plan.late_queue = random.random() < 0.2
     plan.line = _line(random)
+    plan.failover_every_s = _maybe(random, 0.15, 3.0)
     return plan
 
 

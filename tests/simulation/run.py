@@ -1,8 +1,8 @@
 """Seeded simulations of the real actors.
 
-    python tests/simulation/run.py --seeds 500            many seeds; the first failure prints its history
-    python tests/simulation/run.py --seed 17              one seed, exactly; `SEED=17` in the environment does the same
-    python tests/simulation/run.py --variant fence_off    a law missing: has to fail
+python tests/simulation/run.py --seeds 500            many seeds; the first failure prints its history
+python tests/simulation/run.py --seed 17              one seed, exactly; `SEED=17` in the environment does the same
+python tests/simulation/run.py --variant fence_off    a law missing: has to fail
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from tests.simulation.seed import Outcome, simulate  # noqa: E402  (the path has to stand first)
-from tests.simulation.variants import VARIANTS  # noqa: E402  (as above)
+from tests.simulation.seed import Outcome, simulate
+from tests.simulation.variants import VARIANTS
+
+
+def say(what: str) -> None:
+    """Write a line."""
+    sys.stdout.write(f"{what}\n")
 
 
 def timeline(outcome: Outcome) -> str:
@@ -29,7 +34,9 @@ def told(outcome: Outcome) -> str:
     """Return what is wrong and how to see it again."""
     wrong = "\n".join(f"  {what}" for what in outcome.broken)
     variant = f" --variant {outcome.variant}" if outcome.variant else ""
-    return f"seed {outcome.seed} failed:\n{wrong}\nrepeat: python tests/simulation/run.py --seed {outcome.seed}{variant}"
+    return (
+        f"seed {outcome.seed} failed:\n{wrong}\nrepeat: python tests/simulation/run.py --seed {outcome.seed}{variant}"
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,8 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     if asked.seed is not None:
         outcome = simulate(asked.seed, asked.variant)
-        print(timeline(outcome))
-        print(told(outcome) if outcome.broken else f"seed {asked.seed} holds: {outcome.figures}, {outcome.trace}")
+        say(timeline(outcome))
+        say(told(outcome) if outcome.broken else f"seed {asked.seed} holds: {outcome.figures}, {outcome.trace}")
         return bool(outcome.broken)
     return _many(range(asked.first, asked.first + asked.seeds), asked.variant, keep_going=asked.keep_going)
 
@@ -57,10 +64,10 @@ def _many(seeds: range, variant: str, *, keep_going: bool) -> int:
             totals[name] = totals.get(name, 0) + figure
         if outcome.broken:
             failed += 1
-            print(told(outcome))
+            say(told(outcome))
             if not keep_going:
                 break
-    print(f"{seed - seeds[0] + 1} seeds, {failed} failed, {time.perf_counter() - began_s:.1f} s; {totals}")
+    say(f"{seed - seeds[0] + 1} seeds, {failed} failed, {time.perf_counter() - began_s:.1f} s; {totals}")
     return bool(failed)
 
 

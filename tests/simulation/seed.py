@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import structlog
+
 from fencepost.world import events as ev
 from tests.simulation.checkers import Seen, broken
 from tests.simulation.cluster import Cluster
@@ -119,7 +120,7 @@ def _logged_into(cluster: Cluster, wrong: list[str]) -> Iterator[None]:
 
             wrong.append(f"{event}: {fields} {''.join(traceback.format_exception(sys.exc_info()[1]))}")
         if level != "debug" or event == "append refused":
-            cluster.note(f"  log {level}: {event} {fields if fields else ''}{' ' + repr(error) if error else ''}")
+            cluster.note(f"  log {level}: {event} {fields or ''}{' ' + repr(error) if error else ''}")
         raise structlog.DropEvent
 
     before = structlog.get_config()

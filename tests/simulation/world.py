@@ -6,6 +6,8 @@ commit stands: the client then hears `Unavailable`, as it does when the request 
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +60,16 @@ class History:
         self.lines.append((at_s, who, what))
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The rows of a moment, and what the simulator knew then."""
+
+    replica: sqlite3.Connection
+    commits: int
+    left: set[str]
+    births: tuple[int, int]
+
+
 class SimWorld(SimulatedWorld):
     """See the module. `looks` are called after each write, in its transaction's place: they look for broken laws."""
 
@@ -94,6 +106,30 @@ class SimWorld(SimulatedWorld):
         self._what = what
         return answer
 
+    # ---- a replica takes over
+
+    def snapshot(self) -> Snapshot:
+        """Return what a replica has that gets nothing from now on."""
+        replica = sqlite3.connect(":memory:")
+        self.core.connection.backup(replica)
+        return Snapshot(replica, len(self.history.commits), set(self.left), self._births())
+
+    def fail_over(self, to: Snapshot) -> list[Commit]:
+        """Go on from a snapshot, and return the commits that are lost. None are if a run or a node began since."""
+        lost = self.history.commits[to.commits :]
+        with closing(to.replica):
+            if not lost or to.births != self._births():
+                return []
+            to.replica.backup(self.core.connection)
+        del self.history.commits[to.commits :]
+        self.left.clear()
+        self.left.update(to.left)
+        return lost
+
+    def _births(self) -> tuple[int, int]:
+        (runs,) = self.core.connection.execute("SELECT count(*) FROM runs").fetchone()
+        return runs, len(self.joined)
+
     # ---- the line
 
     async def _faulty(self, method: str, transaction: Callable[[], Any]) -> Any:
@@ -113,7 +149,7 @@ class SimWorld(SimulatedWorld):
         self._what = None
         try:
             result = transaction()
-        except Exception as refusal:
+        except Exception as refusal:  # noqa: BLE001  (it is the answer)
             error = refusal
         self._note(method, writer, result, error)
         if writer and self._chance(self.line.loses_answer):
@@ -172,10 +208,11 @@ def shown(what: Any, answer: Any) -> str:
     return f"{what.run_id[-6:]} {side} known {what.known} → {answer.first_seq}: {events}{due}{offers}"
 
 
+SHOWN = ("name", "attempt", "dispatch", "token", "lost", "delay_s", "code", "reason", "drains")
+
+
 def described(body: Any) -> str:
     """Return an event as a few words."""
     details = [body.op] if body.op else []
-    for name in ("name", "attempt", "dispatch", "token", "lost", "delay_s", "code", "reason", "drains"):
-        if value := getattr(body, name, None):
-            details.append(f"{name}={str(value)[:8]}")
+    details += [f"{name}={str(value)[:8]}" for name in SHOWN if (value := getattr(body, name, None))]
     return f"{body.__struct_config__.tag}({' '.join(details)})"

@@ -1,0 +1,229 @@
+"""Each checker fires on a log that breaks its law, and is silent on a good one: one that never fires is a defect."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from fencepost.actors import step, workflow
+from fencepost.actors.failures import describe
+from fencepost.world import Accepted, Batch, Fence
+from fencepost.world import events as ev
+from tests.simulation.checkers import CHECKERS, Seen, broken
+from tests.simulation.ledger import Begun
+from tests.simulation.loop import Proc
+from tests.simulation.replay import replays_to_the_same_end
+from tests.simulation.world import Commit
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+INPUT = ev.Value(json=msgspec.Raw(b"{}"))
+RESULT = ev.Value(json=msgspec.Raw(b"7"))
+ERROR = describe(ValueError("no"))
+
+
+@step
+async def work() -> int:
+    return 7
+
+
+@workflow
+async def flow() -> int:
+    return await work()
+
+
+class Book:
+    """Writes a log batch by batch, with the commits that go with it."""
+
+    def __init__(self):
+        self.seen = Seen("run_1", [])
+        self.tick = 0
+        self.left = set()
+        self._add(None, ev.RunCreated(workflow="flow", input=INPUT, seed="s", app="sim"))
+
+    def _add(self, tick, *bodies):
+        for body in bodies:
+            at = BEGIN + timedelta(seconds=len(self.seen.log))
+            self.seen.log.append(ev.Event(len(self.seen.log) + 1, tick, at, body))
+
+    def batch(self, *bodies, known=None, last=None, whole_log=False):
+        first, self.tick = len(self.seen.log) + 1, self.tick + 1
+        fence = Fence(self.tick - 1, last if last is not None else (f"b{self.tick - 1}" if self.tick > 1 else ""))
+        known = first - 1 if known is None else known
+        batch = Batch("run_1", bodies, known, fence, f"b{self.tick}", whole_log=whole_log)
+        self._commit(batch, first, Fence(self.tick, f"b{self.tick}"))
+        self._add(self.tick, *bodies)
+        return self
+
+    def outside(self, body):
+        self._commit(Batch("run_1", (body,), 0), len(self.seen.log) + 1, Fence(self.tick, ""))
+        self._add(None, body)
+        return self
+
+    def _commit(self, batch, first, fence):
+        answer = Accepted(first, BEGIN, fence, ())
+        self.seen.commits.append(Commit(0.0, "n1", "append", batch, answer, frozenset(self.left)))
+
+    def body(self, token="t1", done="Succeeded", result=b"7", op="0.0"):
+        self.seen.begun[token] = Begun(token, "run_1", op, 1, Proc("n1"), 0.0, done=done, result=result)
+        return self
+
+    def leave(self, incarnation="inc_1"):
+        self.left.add(incarnation)
+        return self
+
+    def moved(self, index, **fields):
+        self.seen.log[index] = msgspec.structs.replace(self.seen.log[index], **fields)
+        return self
+
+
+def created(op="0.0"):
+    return ev.StepCreated(op=op, name="work", args=INPUT)
+
+
+def started(op="0.0", attempt=1, token="t1", dispatch=1):
+    return ev.StepStarted(op=op, attempt=attempt, token=token, incarnation="inc_1", dispatch=dispatch)
+
+
+def completed(op="0.0", attempt=1, token="t1"):
+    return ev.StepCompleted(op=op, attempt=attempt, token=token, result=RESULT)
+
+
+def retrying(op="0.0", attempt=1, token="t1", lost=0):
+    return ev.StepRetrying(op=op, attempt=attempt, delay_s=1.0, token=token, lost=lost)
+
+
+def begun():
+    return Book().batch(ev.RunStarted(), created(), started(), whole_log=True)
+
+
+def whole():
+    return begun().body().batch(completed()).batch(ev.RunCompleted(result=RESULT))
+
+
+CANCEL = ev.CancelRequested(key="k")
+DOCTORED = {
+    "positions_are_dense": lambda: whole().moved(2, seq=9),
+    "time_never_goes_back": lambda: whole().moved(3, at=BEGIN),
+    "ticks_grow_by_one": lambda: whole().moved(4, tick=7),
+    "batches_follow_one_another": lambda: begun().batch(last="b0"),
+    "a_run_begins_once": lambda: begun().batch(ev.RunStarted()),
+    "operations_are_legal": lambda: begun().batch(created()),
+    "nothing_follows_the_end": lambda: whole().batch(created("0.1")),
+    "cancelled_before_it_began_means_no_code": lambda: Book().outside(CANCEL).batch(ev.RunStarted()),
+    "waits_are_not_early": lambda: (
+        Book().batch(ev.RunStarted(), ev.WaitCreated(op="0.0", delay_s=60.0)).batch(ev.WaitCompleted(op="0.0"))
+    ),
+    "outcomes_hold_the_latest_claim": lambda: begun().batch(completed(token="t0")),
+    "attempts_are_counted": lambda: begun().batch(retrying()).batch(started(attempt=3, token="t2", dispatch=2)),
+    "the_dead_write_nothing": lambda: begun().leave().batch(completed()),
+    "decisions_saw_the_cancel": lambda: begun().outside(CANCEL).batch(created("0.1"), known=4),
+    "whole_log_means_whole": lambda: begun().outside(CANCEL).batch(created("0.1"), known=4, whole_log=True),
+    "bodies_began_under_a_claim": lambda: begun().body(token="t9"),
+    "results_are_what_bodies_returned": lambda: begun().body(result=b"8").batch(completed()),
+}
+
+
+def test_a_good_log_breaks_nothing():
+    assert broken(whole().seen) == []
+
+
+def test_every_checker_has_a_log_that_breaks_its_law():
+    assert {check.__name__ for check in CHECKERS} == set(DOCTORED)
+
+
+@pytest.mark.parametrize("check", CHECKERS, ids=lambda check: check.__name__)
+def test_a_checker_fires_on_a_doctored_log(check):
+    seen = DOCTORED[check.__name__]().seen
+
+    assert list(check(seen)) != []
+
+
+MORE = {
+    "the same attempt again without a loss": (
+        "attempts_are_counted",
+        lambda: begun().batch(retrying()).batch(started(token="t2", dispatch=2)),
+    ),
+    "a loss that counts as an attempt": (
+        "attempts_are_counted",
+        lambda: begun().batch(retrying(token="", lost=1)).batch(started(attempt=2, token="t2", dispatch=2)),
+    ),
+    "a start beside a running attempt": (
+        "attempts_are_counted",
+        lambda: begun().batch(started(attempt=2, token="t2", dispatch=2)),
+    ),
+    "a loss of a living node": ("the_dead_write_nothing", lambda: begun().batch(retrying(token="", lost=1))),
+    "a start by a dead node": (
+        "the_dead_write_nothing",
+        lambda: Book().leave().batch(ev.RunStarted(), created(), started()),
+    ),
+    "an outcome twice": (
+        "outcomes_hold_the_latest_claim",
+        lambda: begun().batch(completed()).batch(completed()),
+    ),
+    "an outcome after the end of its step": (
+        "operations_are_legal",
+        lambda: begun().batch(completed()).batch(completed()),
+    ),
+    "a step before the run began": ("a_run_begins_once", lambda: Book().batch(created())),
+    "a timer that completes twice": (
+        "operations_are_legal",
+        lambda: (
+            Book()
+            .batch(ev.RunStarted(), ev.WaitCreated(op="0.0"))
+            .batch(ev.WaitCompleted(op="0.0"))
+            .batch(ev.WaitCompleted(op="0.0"))
+        ),
+    ),
+    "something in the middle of a batch": ("ticks_grow_by_one", lambda: whole().moved(2, tick=None)),
+    "a failure of a body that succeeded": (
+        "results_are_what_bodies_returned",
+        lambda: begun().body().batch(ev.StepFailed(op="0.0", attempt=1, code="user_error", error=ERROR, token="t1")),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MORE)
+def test_a_checker_sees_each_way_its_law_is_broken(case):
+    checker, make = MORE[case]
+
+    assert any(what.startswith(checker) for what in broken(make().seen)), broken(make().seen)
+
+
+def replayed(log):
+    return list(replays_to_the_same_end(flow, "run_1", log, decided=len(log) - 2))
+
+
+def log_of(*bodies):
+    return Book().batch(ev.RunStarted(), created(), started()).batch(completed()).batch(*bodies).seen.log
+
+
+def test_a_cold_replay_of_a_good_log_ends_the_same():
+    assert replayed(log_of(ev.RunCompleted(result=RESULT))) == []
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        ev.RunCompleted(result=ev.Value(json=msgspec.Raw(b"8"))),
+        ev.RunFailed(code="user_error", error=ERROR),
+        ev.RunCancelled(),
+    ],
+)
+def test_a_cold_replay_sees_another_end(end):
+    assert "cold replay ends as" in replayed(log_of(end))[0]
+
+
+def test_a_cold_replay_sees_an_operation_its_code_never_asked_for():
+    assert "Diverged" in replayed(log_of(created("0.1"), ev.RunCompleted(result=RESULT)))[0]
+
+
+def test_a_cold_replay_sees_what_the_log_does_not_have():
+    log = Book().batch(ev.RunStarted()).batch(ev.RunCompleted(result=RESULT)).seen.log
+
+    assert "Diverged" in replayed(log)[0]
+
+
+def test_a_verdict_is_not_compared_with_what_the_code_would_have_done():
+    log = Book().batch(ev.RunStarted(), created()).batch(ev.RunFailed(code="timeout", error=ERROR)).seen.log
+
+    assert replayed(log) == []
