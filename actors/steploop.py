@@ -1,4 +1,4 @@
-"""The loop of the users' async steps, in a thread of its own: what blocks it blocks no actor (ATTACKS C3).
+"""The loop of the users' async steps, in a thread of its own: what blocks it blocks no actor.
 
 The app's lifespan is entered on it before any step is served and left after the last one: clients that steps share
 (a pool, a session) belong to the loop they were made on.

@@ -4,7 +4,7 @@ An event is `(seq, tick, at, body)`. `tick` is its batch's tick, or None when it
 Bodies are a closed union told apart by `type`, all past tense. Unknown fields are ignored, an unknown type
 is `UnknownEvent`. A value of the user's is a `Value`: JSON in place, or a reference to a stored one.
 
-Four classes matter to the rest of the house (DESIGN, section 3):
+Four classes matter to the rest of the house:
 
   orders    what code asked for. Explained by every longer log, so the tick fence is enough for them.
   results   what was found out. They resume code.

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from tests.simulation.plan import Plan, RunPlan
+    from tests.simulation.world import Commit
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 QUIET_S = 3 * 3600.0
@@ -110,7 +111,7 @@ class Cluster:
             self.later(self._every(plan.pause_every_s, self._pause))
             self.later(self._every(plan.passivate_every_s, self._passivate))
             self.later(self._every(plan.noise_every_s, self._noise))
-            self.later(self._every(plan.failover_every_s, lambda: self.later(self._fail_over())))
+            self.later(self._fail_over())
         await asyncio.sleep(plan.lasts_s)
         await self._heal()
         ends_s = self.loop.now_s + QUIET_S
@@ -305,15 +306,19 @@ class Cluster:
                 self._kill(proc)
 
     async def _fail_over(self) -> None:
-        """Lose the last commits: a replica was behind when it took over."""
-        snapshot = self.world.snapshot()
-        await self._wait(0.4)
-        lost = self.world.fail_over(snapshot)
-        if lost:
-            self.note(f"a replica takes over without the last {len(lost)} commits")
+        """Lose the last commits now and then: a replica is behind when it takes over."""
+        while self.plan.failover_every_s and not self.quiet:
+            await self._wait(self.plan.failover_every_s)
+            snapshot = self.world.snapshot()
+            await self._wait(0.4)
+            if lost := self.world.fail_over(snapshot):
+                self.note(f"a replica takes over without the last {len(lost)} commits")
+                self._forgive(lost)
+
+    def _forgive(self, lost: list[Commit]) -> None:
         for commit in lost:
             for body in commit.what.events if isinstance(commit.what, Batch) else ():
-                self.ledger.forget(getattr(body, "token", ""))
+                self.ledger.forgive(getattr(body, "token", ""))
 
     def _resume(self, proc: Proc) -> None:
         if proc.paused and not proc.dead:
