@@ -42,13 +42,24 @@ def main() -> int:
         folder, began_at = Path(asked.folder), float(asked.began_at)
         asyncio.run(session(asked.session, asked.only, folder, quick=asked.quick, began_at=began_at))
         return 0
-    measuring = Measuring(asked.only, quick=asked.quick, folder=asked.folder, json=asked.json)
-    measuring.all()
-    tables = rendered(measuring.rows, machine(), _shown(asked))
+    head, *rows = _read(asked.render) if asked.render else _measured(asked)
+    tables = rendered(rows, head["machine"], head["command"])
     print("\n" + tables)
     if asked.readme:
         written_into(HERE / "README.md", tables)
-    return int(any("error" in row for row in measuring.rows))
+    return int(any("error" in row for row in rows))
+
+
+def _read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def _measured(asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return what was measured, behind a line that says where and how."""
+    measuring = Measuring(asked.only, quick=asked.quick, folder=asked.folder, json=asked.json)
+    measuring.begin({"machine": machine(), "command": _shown(asked)})
+    measuring.all()
+    return measuring.rows
 
 
 def _asked() -> argparse.Namespace:
@@ -56,6 +67,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--only", type=_labels, default=list(LABELS), metavar="W0,COUNT", help=f"some of {LABELS}")
     parser.add_argument("--quick", action="store_true", help="small and once: to see that it works, not how fast")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every measurement there, a line each")
+    parser.add_argument("--render", type=Path, metavar="FILE", help="measure nothing: the tables of such a file")
     parser.add_argument("--readme", action="store_true", help="write the tables into bench/README.md")
     parser.add_argument("--folder", default="", help="where files are made (default: the system's temporary folder)")
     parser.add_argument("--session", choices=PAIRS, help=argparse.SUPPRESS)
@@ -97,10 +109,14 @@ class Measuring:
     json: Path | None
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
+    def begin(self, head: dict[str, Any]) -> None:
+        """Begin a new file."""
+        self.rows = [head]
+        if self.json is not None:
+            self.json.write_text(json.dumps(head) + "\n", encoding="utf-8")
+
     def all(self) -> None:
         """Measure everything that was asked for."""
-        if self.json is not None:
-            self.json.write_text("", encoding="utf-8")
         for repetition in range(1 if self.quick else REPETITIONS):
             self._in_new_folder("embedded", repetition, self._of(["FLOOR"]))
             for pair in PAIRS:

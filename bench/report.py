@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 BEGIN: Final = "<!-- results: written by `python bench/run.py --readme` -->"
 END: Final = "<!-- end of results -->"
+LOAD_PCT_MAX: Final = 40.0
+"""Up to here times are worth comparing."""
+
 PAIRS: Final = ("embedded", "dev")
 
 
 def rendered(rows: Sequence[Row], machine: Mapping[str, str], command: str) -> str:
     """Return all tables that the rows give."""
     parts = [
-        _head(machine, command),
+        _head(machine, command) + _disturbed(rows),
         _timed(rows),
         _slower(rows),
         _undisturbed(rows),
@@ -52,6 +55,16 @@ def _head(machine: Mapping[str, str], command: str) -> str:
     return (
         f"Measured on {machine['date']} with `{command}`: {machine['system']}, {machine['cores']} shared cores, "
         f"{machine['memory']}, Python {machine['python']}, SQLite {machine['sqlite']}.{small}"
+    )
+
+
+def _disturbed(rows: Sequence[Row]) -> str:
+    load = statistics.median(row.get("foreign_pct", 0.0) for row in rows)
+    if load < LOAD_PCT_MAX:
+        return ""
+    return (
+        f"\n\n**The machine was not calm**: other programs used {load:.0f} % of a core all the while, so times "
+        "between two lines differ by what they did. Counts, CPU, memory and the fastest of each repetition hold."
     )
 
 
@@ -205,7 +218,8 @@ def _constant(rows: Sequence[Row]) -> str:
         if _figures(rows, pair, "W1LONG", "growth")
     ]
     table = _table(["pair", "around step 10, ms", "around step 1,000, ms", "ratio", "others' CPU"], lines)
-    return f"### A long run: the cost of a step must not grow with its history\n\n{table}" if table else ""
+    says = "The fastest tenth of a hundred neighbours, from one body to the next."
+    return f"### A long run: a step must not cost more for what was before it\n\n{says}\n\n{table}" if table else ""
 
 
 def _counted(rows: Sequence[Row]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from typing import TYPE_CHECKING, Final
 
 from fencepost.bus import BusUnusable, NatsServer
@@ -20,6 +21,16 @@ __all__ = ["PORT", "Server"]
 
 PORT: Final = 4222
 POLL_S: Final = 0.1
+HEALTHY_S: Final = 3.0
+PATIENCE_S: Final = 60.0
+"""For a store that is large."""
+
+SPOILT: Final = "could not be recovered"
+"""What the server's log says of a stream that was cut off while it was written or deleted."""
+
+SLOW: Final = "was not healthy within"
+"""What `NatsServer` says of one that runs and may only need longer."""
+
 PAUSE_S_MIN: Final = 0.1
 PAUSE_S_MAX: Final = 5.0
 
@@ -66,7 +77,7 @@ class Server:
         if self.process is not None:
             return
         try:
-            await self._server.start()
+            await self._start_or_anew()
         except BusUnusable as error:
             raise CommandError(str(error)) from error
         self._note()
@@ -97,7 +108,7 @@ class Server:
         # Whoever is connected knows this port: on another one nobody would find it.
         self._server = NatsServer(self._folder, port=self._server.port)
         try:
-            await self._server.start()
+            await self._start_or_anew()
         except BusUnusable as error:
             self._say(f"nats-server has died and does not start: {error}; again in {pause_s:g} s")
             await asyncio.sleep(pause_s)
@@ -105,6 +116,23 @@ class Server:
         self._note()
         self._say("nats-server had died and runs again")
         return pause_s
+
+    async def _start_or_anew(self) -> None:
+        """Start it; when its store is spoilt, with an empty one: what is true is in the world, not there (L1)."""
+        try:
+            await self._server.start(timeout_s=HEALTHY_S)
+        except BusUnusable as error:
+            if SPOILT in str(error):
+                self._set_store_aside()
+            elif SLOW not in str(error):
+                raise
+            await self._server.start(timeout_s=PATIENCE_S)
+
+    def _set_store_aside(self) -> None:
+        aside = self._server.store.with_name("store-spoilt")
+        shutil.rmtree(aside, ignore_errors=True)
+        self._server.store.rename(aside)
+        self._say(f"the store of nats-server was spoilt: it is moved to {aside}, and begun anew")
 
     async def stop(self) -> None:
         """Stop it. Idempotent."""

@@ -162,6 +162,18 @@ def test_a_nats_server_that_dies_with_its_store_is_started_again_and_runs_go_on(
     assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
 
 
+def test_a_store_of_nats_server_that_is_spoilt_is_set_aside(tmp_path):
+    folder = target(tmp_path / "shop", lines=ten_lines())
+    fencepost("dev", folder, "--once", folder=tmp_path)
+    store = folder / ".fencepost" / "nats" / "store"
+    next(store.glob("jetstream/*/streams/FP_default_START/meta.inf")).unlink()
+
+    done = fencepost("dev", folder, "--once", folder=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert f"moved to {store}-spoilt" in done.stderr
+
+
 def test_a_program_that_dies_is_reported_and_started_again_and_one_that_finishes_is_not(tmp_path):
     folder = target(tmp_path / "shop", dev='run = ["python program.py"]')
     (folder / "program.py").write_text(

@@ -35,6 +35,8 @@ class Seen:
     commits: list[Commit] = field(default_factory=list)
     begun: dict[str, Begun] = field(default_factory=dict)
     skew_s: float = 0.0
+    forgiven: set[str] = field(default_factory=set)
+    """Claims whose start or end the world has lost in a failover: what their bodies did is not judged."""
 
     @property
     def batches(self) -> Iterator[tuple[Batch, Any, frozenset[str]]]:
@@ -209,14 +211,16 @@ def the_dead_write_nothing(seen: Seen) -> Iterator[str]:
         for seq, body in enumerate(batch.events, answer.first_seq):
             match body:
                 case ev.StepStarted(op=op, token=token, incarnation=incarnation):
-                    of[token] = running[op] = incarnation
+                    of[token], running[op] = incarnation, token
                     if incarnation in left:
                         yield f"{incarnation} had left when it started {op} at {seq}"
                 case ev.StepCompleted(token=token) | ev.StepRetrying(token=token) | ev.StepFailed(token=token) if token:
                     if of.get(token) in left:
                         yield f"{of[token]} had left when {ev.kind_of(body)} {body.op} was recorded at {seq}"
-                case ev.StepRetrying(op=op, lost=lost) if lost and running.get(op) not in left:
-                    yield f"{op} is called lost at {seq}, but {running.get(op)} had not left"
+                case ev.StepRetrying(op=op, lost=lost) if lost and running.get(op) not in seen.forgiven:
+                    incarnation = of.get(running.get(op, ""))
+                    if incarnation not in left:
+                        yield f"{op} is called lost at {seq}, but {incarnation} had not left"
                 case _:
                     pass
 
@@ -261,11 +265,13 @@ def results_are_what_bodies_returned(seen: Seen) -> Iterator[str]:
     """What the log calls an outcome of a claim is how the body of that claim ended."""
     for event in seen.log:
         match event.body:
-            case ev.StepCompleted(op=op, token=token, result=result):
+            case ev.StepCompleted(op=op, token=token, result=result) if token not in seen.forgiven:
                 body = seen.begun.get(token)
                 if body is None or body.done != "Succeeded" or body.result != bytes(result.json):
                     yield f"{op} at {event.seq} has a result its body never returned"
-            case ev.StepRetrying(op=op, token=token) | ev.StepFailed(op=op, token=token) if token:
+            case ev.StepRetrying(op=op, token=token) | ev.StepFailed(op=op, token=token) if (
+                token and token not in seen.forgiven
+            ):
                 body = seen.begun.get(token)
                 if body is None or body.done in {"", "Succeeded"}:
                     yield f"{op} at {event.seq} failed, but its body did not"

@@ -317,6 +317,8 @@ class Cluster:
 
     def _forgive(self, lost: list[Commit]) -> None:
         for commit in lost:
+            if commit.method == "end_claim":
+                self.ledger.forgive(commit.what[1])
             for body in commit.what.events if isinstance(commit.what, Batch) else ():
                 self.ledger.forgive(getattr(body, "token", ""))
 

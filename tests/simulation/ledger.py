@@ -65,11 +65,11 @@ class Ledger:
     begun: dict[str, Begun] = field(default_factory=dict)
     effects: dict[str, int] = field(default_factory=dict)
     twice: list[str] = field(default_factory=list)
-    _forgiven: set[str] = field(default_factory=set)
+    forgiven: set[str] = field(default_factory=set)
 
     def begin(self, body: Begun) -> None:
         """Note that a body began."""
-        if body.token in self._forgiven:
+        if body.token in self.forgiven:
             return
         if body.token in self.begun:
             self.twice.append(f"two bodies of {body.run_id} {body.op} began under one claim")
@@ -78,7 +78,7 @@ class Ledger:
     def forgive(self, token: str) -> None:
         """Leave a claim out of the book whose start or end the world has lost: its body may begin again."""
         self.begun.pop(token, None)
-        self._forgiven.add(token)
+        self.forgiven.add(token)
 
     async def work(self, label: str) -> int:
         """Do something: it takes a while, has an effect, and may fail before it or after it."""

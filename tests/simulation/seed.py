@@ -96,7 +96,7 @@ def _stalled(cluster: Cluster) -> Iterator[str]:
 def _seen(cluster: Cluster, run_id: str, log: list[ev.Event]) -> Seen:
     commits = [c for c in cluster.world.history.commits if getattr(c.what, "run_id", "") == run_id]
     begun = {token: body for token, body in cluster.ledger.begun.items() if body.run_id == run_id}
-    return Seen(run_id, log, commits, begun, cluster.plan.skew_s)
+    return Seen(run_id, log, commits, begun, cluster.plan.skew_s, cluster.ledger.forgiven)
 
 
 def _decided(seen: Seen) -> int:

@@ -67,7 +67,7 @@ class Snapshot:
     replica: sqlite3.Connection
     commits: int
     left: set[str]
-    births: tuple[int, int]
+    comings: tuple[int, int, int]
 
 
 class SimWorld(SimulatedWorld):
@@ -112,13 +112,13 @@ class SimWorld(SimulatedWorld):
         """Return what a replica has that gets nothing from now on."""
         replica = sqlite3.connect(":memory:")
         self.core.connection.backup(replica)
-        return Snapshot(replica, len(self.history.commits), set(self.left), self._births())
+        return Snapshot(replica, len(self.history.commits), set(self.left), self._comings())
 
     def fail_over(self, to: Snapshot) -> list[Commit]:
-        """Go on from a snapshot, and return the commits that are lost. None are if a run or a node began since."""
+        """Go on from a snapshot, and return the commits that are lost. None are if a run or node came or went since."""
         lost = self.history.commits[to.commits :]
         with closing(to.replica):
-            if not lost or to.births != self._births():
+            if not lost or to.comings != self._comings():
                 return []
             to.replica.backup(self.core.connection)
         del self.history.commits[to.commits :]
@@ -126,9 +126,9 @@ class SimWorld(SimulatedWorld):
         self.left.update(to.left)
         return lost
 
-    def _births(self) -> tuple[int, int]:
+    def _comings(self) -> tuple[int, int, int]:
         (runs,) = self.core.connection.execute("SELECT count(*) FROM runs").fetchone()
-        return runs, len(self.joined)
+        return runs, len(self.joined), len(self.left)
 
     # ---- the line
 
