@@ -28,7 +28,7 @@ from fencepost.world import (
 )
 from fencepost.world import events as ev
 
-from . import views
+from . import bugs, views
 from .activity import Activity
 from .errors import InvalidInput
 from .starting import Starter, read_envelope
@@ -298,8 +298,8 @@ async def _answered(work: Awaitable[Any]) -> Reply:
         return _refused(type(error).__name__, str(error))
     except WorldError as error:
         return _refused("Unavailable", str(error))
-    except Exception:
-        log.exception("a request failed")
+    except Exception:  # noqa: BLE001  (reported, and answered)
+        bugs.report("a request failed")
         return _refused("internal", "the node could not answer; its log says why")
 
 

@@ -13,6 +13,7 @@ import structlog
 
 from fencepost.world import Unavailable
 
+from . import bugs
 from .executor import Call, Cancelled, Done, Executor, Failed, TimedOut
 from .failures import describe
 from .isolate import why_not
@@ -99,8 +100,8 @@ class Bodies:
                     value_bytes_max=VALUE_BYTES_MAX,
                 )
             )
-        except Exception as bug:
-            log.exception("step could not be executed", run=run_id, step=step.name)
+        except Exception as bug:  # noqa: BLE001  (reported, and the attempt fails)
+            bugs.report("step could not be executed", run=run_id, step=step.name)
             done = Failed(error=describe(bug), exception=bug)
         await self._finish(run_id, StepEnded(op, attempt, token, done), done)
 

@@ -15,6 +15,7 @@ import structlog
 from fencepost.bus import Again, Bus, Reply, StartMessage
 from fencepost.world import NewLetter, RunExists, Unavailable, ValueTooLarge, World
 
+from . import bugs
 from .errors import InvalidInput
 from .starting import Starter, read_envelope
 
@@ -49,9 +50,9 @@ class Ingress:
         except Unavailable as error:
             log.warning("a start message waits for the world", why=str(error))
             raise Again(WORLD_AWAY_S) from error
-        except Exception as bug:
+        except Exception as bug:  # noqa: BLE001  (reported, and buried)
             # Delivered again it would fail again, for ever: kept with its reason it can be replayed after the fix.
-            log.exception("a start message could not be taken in", workflow=message.workflow)
+            bugs.report("a start message could not be taken in", workflow=message.workflow)
             reply = await self._bury(message, bug)
         await self._answer(message, reply)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-import structlog
+from . import bugs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .host import Host
 
 M = TypeVar("M")
-log = structlog.get_logger(__name__)
 
 
 class Mailboxes(Generic[M]):
@@ -49,8 +48,8 @@ class Mailboxes(Generic[M]):
             self._boxes[key] = []
             try:
                 await self._handle(key, box)
-            except Exception:
+            except Exception:  # noqa: BLE001  (reported)
                 # The handler settles everything it can foresee; what is left is a bug of ours. The sweeper wakes the
                 # run again, so nothing is lost by going on.
-                log.exception("actor failed", key=key)
+                bugs.report("actor failed", key=key)
         del self._boxes[key]

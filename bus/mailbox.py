@@ -145,6 +145,6 @@ class Mailboxes(Generic[LetterT]):
         except (Exception, asyncio.CancelledError):  # a cancelled handler must not leave its key closed for ever
             if cancelled():
                 raise
-            log.exception("a handler failed; its message comes again: %r", letter)
+            log.exception("a handler failed; its message (delivery %d) comes again", letter.delivery)
             return retry_delay_s(letter.delivery)
         return None
