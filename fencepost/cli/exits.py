@@ -50,9 +50,10 @@ def judged(error: BaseException) -> tuple[str, int]:
 
 
 def _known(error: BaseException) -> tuple[str, int]:
-    from fencepost import errors  # noqa: PLC0415  (only when something is wrong)
     from fencepost.bus import BusError  # noqa: PLC0415
     from fencepost.world import WorldError  # noqa: PLC0415
+
+    from .. import errors  # noqa: PLC0415  (only when something is wrong)
 
     text = "; ".join(line for line in map(str.strip, str(error).splitlines()) if line) or type(error).__name__
     match error:

@@ -31,4 +31,6 @@ Dir = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs: one document a line.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show debug logs, and tracebacks of errors.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show tracebacks of errors; of dev also its debug logs.")
+]
