@@ -6,7 +6,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Final
 
-import psutil  # type: ignore[import-untyped]  # its stubs are one more package, for four calls
+import psutil
 
 from .devfile import DevFile, Started
 

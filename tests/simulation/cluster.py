@@ -311,9 +311,11 @@ class Cluster:
             await self._wait(self.plan.failover_every_s)
             snapshot = self.world.snapshot()
             await self._wait(0.4)
-            if lost := self.world.fail_over(snapshot):
+            if not self.quiet and (lost := self.world.fail_over(snapshot)):
                 self.note(f"a replica takes over without the last {len(lost)} commits")
                 self._forgive(lost)
+                for place in self.places:
+                    self.later(self._restart(place, place.proc))
 
     def _forgive(self, lost: list[Commit]) -> None:
         for commit in lost:
@@ -321,6 +323,13 @@ class Cluster:
                 self.ledger.forgive(commit.what[1])
             for body in commit.what.events if isinstance(commit.what, Batch) else ():
                 self.ledger.forgive(getattr(body, "token", ""))
+                self.ledger.forgive_all_of(commit.what.run_id, body.op)
+
+    async def _restart(self, place: Place, proc: Proc | None) -> None:
+        """Start a node anew that remembers what the world does not: by then it may have written."""
+        await self._wait(1.5)
+        if proc is not None and place.proc is proc:
+            self._kill(proc)
 
     def _resume(self, proc: Proc) -> None:
         if proc.paused and not proc.dead:

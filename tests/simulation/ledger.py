@@ -80,6 +80,11 @@ class Ledger:
         self.begun.pop(token, None)
         self.forgiven.add(token)
 
+    def forgive_all_of(self, run_id: str, op: str) -> None:
+        """Forgive all claims of an operation that the world thinks is going on, although it had ended."""
+        for body in [body for body in self.begun.values() if (body.run_id, body.op) == (run_id, op)]:
+            self.forgive(body.token)
+
     async def work(self, label: str) -> int:
         """Do something: it takes a while, has an effect, and may fail before it or after it."""
         key = step_info().idempotency_key

@@ -72,6 +72,7 @@ class Log(Effects):
         if batch.fence is not None:
             self._check_tick(run, batch.fence)
             self._check_last_batch(run, batch.fence)
+            self._check_known(run, batch)
 
     def _check_tick(self, run: Held, fence: Fence) -> None:
         if fence.tick != run.tick:
@@ -80,6 +81,11 @@ class Log(Effects):
     def _check_last_batch(self, run: Held, fence: Fence) -> None:
         """Refuse an equal tick of another history: after a failover that lost commits, counting is not enough."""
         if fence.last_batch != run.last_batch:
+            raise Superseded(run.run_id)
+
+    def _check_known(self, run: Held, batch: Batch) -> None:
+        """Refuse who has read events that a failover lost: outside ones leave the tick and its batch as they are."""
+        if batch.known > run.seq:
             raise Superseded(run.run_id)
 
     def _between(self, run: Held, batch: Batch) -> tuple[Event, ...]:
