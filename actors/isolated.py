@@ -8,6 +8,7 @@ may be starting the same attempt.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import os
 import sys
@@ -86,12 +87,16 @@ class _Child:
             manager = entered(_resolve(lifespan) if lifespan else None)
             app = await manager.__aenter__()
         except BaseException as exc:  # noqa: BLE001  (a lifespan may raise anything)
-            wire.send(self._says, wire.Ready(describe(lifespan_failed(exc))))
+            self._say(wire.Ready(describe(lifespan_failed(exc))))
             return
-        wire.send(self._says, wire.Ready())
+        self._say(wire.Ready())
         while (job := await self._jobs.get()) is not None:
-            wire.send(self._says, _answer(job.token, await self._attempt(job, app)))
+            self._say(_answer(job.token, await self._attempt(job, app)))
         await manager.__aexit__(None, None, None)
+
+    def _say(self, message: wire.FromChild) -> None:
+        with contextlib.suppress(OSError):  # the node is gone; the end of the other wire ends this process
+            wire.send(self._says, message)
 
     async def _attempt(self, job: wire.Job, app: Any) -> Done:
         info = StepInfo(job.run_id, job.op, job.step_name, job.attempt, job.idempotency_key, app)

@@ -82,7 +82,7 @@ class Settings(BaseSettings):
     grace: float = Field(5.0, ge=0)
     """How long steps may go on when the node stops: seconds, or a text such as 30s."""
     shadow: bool = False
-    """Replay every tick in a second coroutine and compare: for development."""
+    """Replay every tick in a second coroutine and compare. `fencepost dev` does unless this says no."""
     log_format: Literal["auto", "console", "json"] = "auto"
     """auto: for people on a terminal, JSON lines elsewhere."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

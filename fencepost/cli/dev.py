@@ -105,7 +105,12 @@ def _node_settings(settings: Settings) -> NodeSettings:
     from ..system import node_settings  # noqa: PLC0415  (heavy)
 
     found = node_settings(settings)
-    return replace(found, grace_s=found.grace_s if "grace" in settings.model_fields_set else GRACE_S)
+    chosen = settings.model_fields_set
+    return replace(
+        found,
+        grace_s=found.grace_s if "grace" in chosen else GRACE_S,
+        shadow=found.shadow if "shadow" in chosen else True,
+    )
 
 
 def _check_workflow(project: Project, app: App) -> None:

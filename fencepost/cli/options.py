@@ -31,6 +31,4 @@ Dir = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs: one document a line.")]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Show tracebacks of errors; of dev also its debug logs.")
-]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks; of dev also debug logs.")]
