@@ -7,6 +7,7 @@ import json
 import socket
 import time
 import uuid
+from pathlib import Path
 
 import nats
 import pytest
@@ -18,19 +19,16 @@ from fencepost.bus.jetstream.api import checked_server, version_of
 
 PATIENCE_S = 10
 
-PERMISSIONS = """
-authorization { users: [
+PERMISSIONS = (
+    (Path(__file__).parents[2] / "deploy/nats/permissions.conf")
+    .read_text()
+    .replace(
+        "users: [",
+        """users: [
   { user: admin, password: a }
-  { user: client, password: c, permissions {
-      publish: ["fp.default.api.>", "fp.default.start.>"], subscribe: ["_INBOX_client.>", "fp.default.event.>"] } }
-  { user: node, password: n, permissions {
-      publish: ["$JS.API.INFO", "$JS.API.STREAM.INFO.>", "$JS.API.STREAM.CREATE.>", "$JS.API.STREAM.UPDATE.>",
-        "$JS.API.CONSUMER.CREATE.>", "$JS.API.CONSUMER.MSG.NEXT.>", "$JS.ACK.>", "fp.default.>",
-        "_INBOX_client.>"],
-      subscribe: ["fp.default.>", "_INBOX_node.>", "$SRV.>"] } }
-  { user: nobody, password: n, permissions { publish: ["x"], subscribe: ["_INBOX.>"] } }
-] }
-"""
+  { user: nobody, password: n, permissions { publish: ["x"], subscribe: ["_INBOX.>"] } }""",
+    )
+)
 
 
 @pytest.fixture(scope="module")

@@ -179,6 +179,15 @@ async def test_the_same_tick_of_another_batch_is_refused(world):
     assert (await world.find("run_1")).tick == 1
 
 
+async def test_who_has_read_what_this_world_does_not_have_is_superseded(world):
+    """A failover that lost an outside event leaves tick and batch as they were."""
+    decider = await Decider.of_new(world)
+    await decider.begin()
+
+    with pytest.raises(Superseded):
+        await decider.append(wait(), known=decider.known + 1)
+
+
 async def test_what_lands_between_two_pages_of_a_load_refuses_the_decision(world):
     slow = await Decider.of_new(world)
     fast = await Decider.of(world)

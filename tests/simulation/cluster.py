@@ -311,7 +311,7 @@ class Cluster:
             await self._wait(self.plan.failover_every_s)
             snapshot = self.world.snapshot()
             await self._wait(0.4)
-            if not self.quiet and (lost := self.world.fail_over(snapshot)):
+            if lost := self.world.fail_over(snapshot, wanted=not self.quiet):
                 self.note(f"a replica takes over without the last {len(lost)} commits")
                 self._forgive(lost)
                 for place in self.places:

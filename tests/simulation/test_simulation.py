@@ -22,6 +22,7 @@ CAUGHT = {
     "whole_log_off": (85, "whole_log_means_whole"),
     "revoked_off": (1, "decisions_saw_the_cancel"),
     "due_moved_later": (12, "nothing would wake it"),
+    "last_batch_off": (637, "batches_follow_one_another"),
 }
 """For each law, a seed in which its absence shows, and which checker sees it."""
 

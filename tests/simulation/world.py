@@ -114,11 +114,11 @@ class SimWorld(SimulatedWorld):
         self.core.connection.backup(replica)
         return Snapshot(replica, len(self.history.commits), set(self.left), self._comings())
 
-    def fail_over(self, to: Snapshot) -> list[Commit]:
+    def fail_over(self, to: Snapshot, *, wanted: bool) -> list[Commit]:
         """Go on from a snapshot, and return the commits that are lost. None are if a run or node came or went since."""
         lost = self.history.commits[to.commits :]
         with closing(to.replica):
-            if not lost or to.comings != self._comings():
+            if not wanted or not lost or to.comings != self._comings():
                 return []
             to.replica.backup(self.core.connection)
         del self.history.commits[to.commits :]

@@ -1,0 +1,69 @@
+"""Slots: first come, first served; a place in line waits for who sleeps; a slot is never lost."""
+
+import pytest
+
+from fencepost.actors.slots import Slots
+
+
+@pytest.fixture
+def called():
+    return []
+
+
+@pytest.fixture
+def slots(called):
+    made = Slots(1, lambda run_id, op: called.append((run_id, op)))
+    assert made.take("run_1", "0.0")
+    return made
+
+
+def test_who_waits_longest_is_called_first(slots, called):
+    assert not slots.take("run_2", "0.0")
+    assert not slots.take("run_3", "0.0")
+
+    slots.give_back()
+
+    assert called == [("run_2", "0.0")]
+    assert slots.take("run_2", "0.0")
+    assert not slots.take("run_3", "0.0")
+
+
+def test_asking_again_keeps_the_place(slots, called):
+    slots.take("run_2", "0.0")
+    slots.take("run_3", "0.0")
+    slots.take("run_2", "0.0")
+
+    slots.give_back()
+
+    assert called == [("run_2", "0.0")]
+    assert slots.waiting == 1
+
+
+def test_a_slot_reserved_for_what_nobody_wants_goes_to_the_next(slots, called):
+    slots.take("run_2", "0.0")
+    slots.take("run_3", "0.0")
+    slots.give_back()
+
+    slots.keep_only("run_2", ())
+
+    assert called == [("run_2", "0.0"), ("run_3", "0.0")]
+    assert slots.used == 1
+
+
+def test_a_step_that_is_over_leaves_the_line_and_the_others_stay(slots, called):
+    slots.take("run_2", "0.0")
+    slots.take("run_2", "0.1")
+
+    slots.keep_only("run_2", {"0.1"})
+    slots.give_back()
+
+    assert called == [("run_2", "0.1")]
+
+
+def test_a_line_that_everybody_left_gives_the_slot_to_who_comes(slots):
+    slots.take("run_2", "0.0")
+    slots.keep_only("run_2", ())
+    slots.give_back()
+
+    assert (slots.used, slots.waiting) == (0, 0)
+    assert slots.take("run_4", "0.0")
