@@ -82,10 +82,10 @@ class World(Protocol):
         """Append a batch at the next positions, with all its effects, or raise and change nothing.
 
         In this order, under the run row's lock: the run must be live (`RunEnded`), the fence must match and `known`
-        be no position that is not there (`Superseded`), the whole-log fence must hold (`StaleLog`; for any in-band batch also when `known` is
-        below the row's `revoked_seq`), every outcome with a token needs its current, not draining claim of a
-        live incarnation (`ClaimLost`). Likewise a `step_started` of an incarnation that is not alive, and one
-        from outside (a worker that claims) whose attempt is not free: the operation is settled, or
+        be no position that is not there (`Superseded`), the whole-log fence must hold (`StaleLog`; for any in-band
+        batch also when `known` is below the row's `revoked_seq`), every outcome with a token needs its current, not
+        draining claim of a live incarnation (`ClaimLost`). Likewise a `step_started` of an incarnation that is not
+        alive, and one from outside (a worker that claims) whose attempt is not free: the operation is settled, or
         `(attempt, dispatch)` is not above every one started before. Before all this, an outside batch whose event
         carries a `key` that the log holds already for that type answers `repeated`, also on an ended run.
 

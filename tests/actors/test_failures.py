@@ -339,9 +339,7 @@ def test_a_deep_recursion_keeps_its_last_frames():
     assert "return down()" in data.traceback
 
 
-@given(
-    st.lists(st.one_of(st.none(), st.integers(), st.text(), st.binary(), st.floats(allow_nan=False)), max_size=4)
-)
+@given(st.lists(st.one_of(st.none(), st.integers(), st.text(), st.binary(), st.floats(allow_nan=False)), max_size=4))
 def test_any_arguments_come_back_or_leave_the_message(args):
     back = there_and_back(ValueError(*args))
 

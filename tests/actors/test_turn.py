@@ -1,5 +1,7 @@
 """The turn: workflow code as a pure function of its log."""
 
+# workflow time: no real time passes in this file
+
 import asyncio
 import random
 import time
@@ -307,7 +309,7 @@ def test_code_that_never_gets_quiet_is_found():
     @workflow
     async def spin() -> None:
         while True:  # noqa: ASYNC110  (what is found)
-            await asyncio.sleep(0)  # workflow time: no real one passes in this file
+            await asyncio.sleep(0)
 
     with pytest.raises(Stuck, match="never gets quiet"):
         Tape(spin)

@@ -295,6 +295,7 @@ async def _eventually(ask):
             try:
                 return await ask()
             except NotFoundError:
+                # real time: polls what nothing rings for
                 await asyncio.sleep(0.01)
 
 
@@ -355,6 +356,7 @@ async def _drained(plain, stream):
             info = await plain.jetstream().stream_info(stream)
             if not info.state.messages:
                 return info
+            # real time: polls what nothing rings for
             await asyncio.sleep(0.01)
 
 
@@ -426,6 +428,7 @@ async def test_copies_that_came_while_this_process_was_held_up_are_handled_once(
     await plain.publish(f"fp.{namespace}.start.w", b"1")
     await plain.flush()
 
+    # real time: the loop is held up
     time.sleep(2.6)  # noqa: ASYNC251 - holding up the loop is what is tested
     await inbox.one()
     await _drained(plain, f"FP_{namespace}_START")

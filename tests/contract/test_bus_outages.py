@@ -72,6 +72,7 @@ async def _until(ask):
         try:
             return await ask()
         except (Unreachable, NoResponder):
+            # real time: polls what nothing rings for
             await asyncio.sleep(0.02)
 
 
@@ -167,6 +168,7 @@ async def test_what_was_handled_while_the_connection_was_lost_is_not_handled_twi
 
 async def _drained(bus):
     while (await bus._api.call("STREAM.INFO.FP_default_START"))["state"]["messages"]:  # noqa: ASYNC110 - a count
+        # real time: polls what nothing rings for
         await asyncio.sleep(0.02)
 
 
@@ -222,6 +224,7 @@ async def test_a_frozen_server_is_noticed_as_silent_and_goes_on(node, server):
 
 async def _silent(bus):
     while bus.unheard_s < 2:  # noqa: ASYNC110 - silence has no event
+        # real time: polls what nothing rings for
         await asyncio.sleep(0.02)
 
 
@@ -235,6 +238,7 @@ async def test_a_client_that_was_closed_for_good_is_replaced(node):
 async def test_a_held_up_loop_is_not_taken_for_a_silent_server(node):
     await node.works()
 
+    # real time: the loop is held up
     time.sleep(2.5)  # noqa: ASYNC251 - holding up the loop is what is tested
 
     assert node.bus.unheard_s < 2

@@ -8,6 +8,7 @@ import structlog
 
 from fencepost.actors import retry
 from fencepost.bus import NatsServer
+from tests.e2e.orders_program import Provider
 from tests.e2e.world_and_bus import Clock, Gate, Stack
 
 
@@ -71,3 +72,17 @@ def gate():
     gate = Gate()
     yield gate
     gate.open()
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """The provider of the orders example, not started."""
+    provider = Provider(tmp_path)
+    yield provider
+    provider.kill()
+
+
+@pytest.fixture
+def provider(stopped):
+    """The provider of the orders example, up."""
+    return stopped.start("--port", "0", "--slow", "0")

@@ -166,6 +166,7 @@ async def test_stray_wakes_change_nothing(stack):
     while not done.done():
         stack.node.ring(run.run_id)
         stack.node.ring("run_of_nobody")
+        # real time: a step that takes a moment
         await asyncio.sleep(0.001)
     await done
     before = await stack.kinds(run)
@@ -195,6 +196,7 @@ async def test_a_lost_wake_is_made_good_by_the_sweeper_and_counted(skipping):
 async def test_cancels_at_any_moment_end_every_run_and_stall_none(stack):
     @step
     async def part(n: int) -> int:
+        # real time: steps that end out of order
         await asyncio.sleep(0.001 * (n % 3))
         return n
 
@@ -271,6 +273,7 @@ async def test_a_node_that_is_stopped_lets_running_steps_end_and_records_them(st
 async def test_an_async_step_that_blocks_its_loop_holds_up_no_run_without_steps(stack):
     @step
     async def blocks() -> int:
+        # real time: the loop is held up
         time.sleep(0.3)  # noqa: ASYNC251  (wrong on purpose)
         return 1
 

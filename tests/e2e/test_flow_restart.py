@@ -298,6 +298,7 @@ async def test_a_retry_backoff_that_ran_out_while_no_node_was_there_goes_on_at_t
 async def test_fifty_runs_under_three_kills_all_finish_with_each_recorded_effect_once(stack):
     @step
     async def add(total: int) -> int:
+        # real time: polls what nothing rings for
         await asyncio.sleep(0.005)
         return total + 1
 

@@ -1,5 +1,7 @@
 """Sleeping: nothing at all, ten at once, thirty days, until an instant, and one that passed."""
 
+# workflow time: every sleep here is on a run's own loop
+
 import asyncio
 from datetime import timedelta
 

@@ -48,6 +48,7 @@ async def taken_in(stack, id_):
             try:
                 await run.status()
             except RunNotFound:
+                # real time: polls what nothing rings for
                 await asyncio.sleep(0.01)
             else:
                 return run

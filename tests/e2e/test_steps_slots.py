@@ -15,6 +15,7 @@ async def test_with_one_slot_two_runs_take_turns_and_nobody_starves(stack):
         running.append(who)
         assert len(running) == 1
         order.append(who)
+        # real time: a step that takes a moment
         await asyncio.sleep(0.002)
         running.remove(who)
 
@@ -39,6 +40,7 @@ async def test_a_gather_wider_than_the_slots_finishes(stack):
     async def part(n: int) -> int:
         now.append(n)
         most.append(len(now))
+        # real time: a step that takes a moment
         await asyncio.sleep(0.002)
         now.remove(n)
         return n
@@ -192,6 +194,7 @@ async def test_sync_steps_beyond_the_threads_wait_their_turn_and_their_timeout_b
     run = await local.start(both)
     await gate.arrival()
     await local.saw(run, "step_started", 2)
+    # real time: longer than the timeout of what waits
     await asyncio.sleep(0.6)  # longer than the timeout of what waits: nothing to wait for instead
     gate.open()
 

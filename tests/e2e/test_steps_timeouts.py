@@ -25,6 +25,7 @@ async def test_each_attempt_has_its_own_timeout_and_the_last_one_fails_the_step(
     @step(timeout=0.03, retry=Retry(times=1, first=0.01))
     async def hangs() -> None:
         starts.append(1)
+        # real time: cut short by the timeout
         await asyncio.sleep(60)
 
     @workflow
@@ -42,6 +43,7 @@ async def test_each_attempt_has_its_own_timeout_and_the_last_one_fails_the_step(
 async def test_a_step_timeout_is_a_timeout_error_too(stack):
     @step(timeout=0.02, retry=0)
     async def hangs() -> None:
+        # real time: cut short by the timeout
         await asyncio.sleep(60)
 
     @workflow
@@ -157,6 +159,7 @@ async def test_a_sync_body_can_see_that_it_was_told_to_stop(stack):
     def looks() -> None:
         until = time.monotonic() + 5
         while not step_info().cancelled and time.monotonic() < until:
+            # real time: polls what nothing rings for
             time.sleep(0.005)
         seen.append(step_info().cancelled)
 

@@ -24,6 +24,7 @@ async def eventually(is_so):
     """Wait for what has no signal of its own: another thread, or a count of the node's."""
     async with asyncio.timeout(PATIENCE_S):
         while not await _told(is_so):  # noqa: ASYNC110  (see above)
+            # real time: polls what nothing rings for
             await asyncio.sleep(0.005)
 
 

@@ -1,5 +1,7 @@
 """One seed, lived through: nodes that come, die, hang and return, clients, bells, and who buries the dead."""
 
+# workflow time: the clock is virtual, a sleep costs nothing (see `loop.py`)
+
 from __future__ import annotations
 
 import asyncio

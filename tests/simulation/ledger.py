@@ -4,6 +4,8 @@ It keeps a book of its own, which no node can touch: each body that began, under
 and which effects were made under which idempotency key.
 """
 
+# workflow time: the clock is virtual, a sleep costs nothing (see `loop.py`)
+
 from __future__ import annotations
 
 import asyncio

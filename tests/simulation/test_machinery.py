@@ -1,5 +1,7 @@
 """The simulator's own parts: the loop kills, pauses, jumps; the line loses; looks see a run nobody would wake."""
 
+# workflow time: the clock is virtual, a sleep costs nothing (see `loop.py`)
+
 import asyncio
 from datetime import UTC, datetime, timedelta
 from random import Random

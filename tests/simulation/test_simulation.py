@@ -12,12 +12,12 @@ from tests.simulation.run import told
 from tests.simulation.seed import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = 200
+SEEDS = 300
 AT_ONCE = 10
 
 CAUGHT = {
     "fence_off": (2, "batches_follow_one_another"),
-    "two_events_at_once": (9, "cold replay"),
+    "two_events_at_once": (30, "cold replay"),
     "claims_off": (12, "the_dead_write_nothing"),
     "whole_log_off": (85, "whole_log_means_whole"),
     "revoked_off": (1, "decisions_saw_the_cancel"),

@@ -57,7 +57,7 @@ def test_every_skip_says_why(tests):
     silent = [
         file.at(node, name)
         for file, node, name in calls(tests)
-        if re.search(r"\b(skip|skipif|xfail)$", name) and not says_why(node, name)
+        if re.fullmatch(r"pytest\.(mark\.)?(skip|skipif|xfail)", name) and not says_why(node, name)
     ]
     bare = [
         file.at(number)

@@ -70,9 +70,7 @@ def readme(root) -> str:
 
 @pytest.fixture(scope="module")
 def decisions(root) -> dict[str, str]:
-    return {
-        path.name: path.read_text(encoding="utf-8") for path in sorted((root / "docs/decisions").glob("0*.md"))
-    }
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted((root / "docs/decisions").glob("0*.md"))}
 
 
 def test_the_readme_has_at_most_a_hundred_lines_and_shows_code_by_line_25(readme):

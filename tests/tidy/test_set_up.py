@@ -69,9 +69,7 @@ def test_bootstrap_refuses_to_replace_a_folder_that_is_no_environment(root, tmp_
 
 
 def test_just_has_the_recipes_that_pages_name(root):
-    recipes = re.findall(
-        r"^(\w+)(?: \*args)?:(?!=)", (root / "justfile").read_text(encoding="utf-8"), re.MULTILINE
-    )
+    recipes = re.findall(r"^(\w+)(?: \*args)?:(?!=)", (root / "justfile").read_text(encoding="utf-8"), re.MULTILINE)
 
     assert RECIPES - set(recipes) == set()
 

@@ -26,9 +26,7 @@ def is_stub(node) -> bool:
 
 
 def test_no_function_is_longer_than_a_screen(programs):
-    long = [
-        file.at(node, f"{node.name}: {lines} lines") for file, node, lines in functions(programs) if lines > 40
-    ]
+    long = [file.at(node, f"{node.name}: {lines} lines") for file, node, lines in functions(programs) if lines > 40]
 
     assert long == []
 
