@@ -83,5 +83,5 @@ class Progress:
             return
         step.token = step.incarnation = ""
         step.again = body.lost > step.lost or body.deferred
-        step.lost = max(step.lost, body.lost)
+        step.lost = step.lost if body.deferred else body.lost  # an attempt that ended by itself was not lost
         step.retry_at = at + timedelta(seconds=body.delay_s)

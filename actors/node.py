@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -11,7 +12,7 @@ import structlog
 
 from fencepost.world import Member, World
 
-from . import views
+from . import bugs, views
 from .api import Api
 from .bodies import Bodies
 from .executor import Executor
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 SWITCH_INTERVAL_S = 0.0005
+RECORD_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,19 @@ class Node:
         self.incarnation = await self.world.join(member)
         self._around = self._surroundings()
         for service in (self.timers.run, self.sweeper.run, self._reap):
-            self.host.spawn(service(), service.__qualname__)
+            self.host.spawn(self._keep_up(service), service.__qualname__)
         if self._parts.serve_bus:
             await self._serve(facts.partitions)
         log.debug("node serves", app=app.name, workflows=sorted(app.workflows), incarnation=self.incarnation)
+
+    async def _keep_up(self, service: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a service for ever: without timers or sweeper runs would wait and nobody would know."""
+        while True:
+            try:
+                await service()
+            except Exception:  # noqa: BLE001  (reported)
+                bugs.report("a service of the node failed and begins again", service=service.__qualname__)
+            await asyncio.sleep(1.0)
 
     async def _serve(self, partitions: int) -> None:
         starter = Starter(self.world, self.host, self.app)
@@ -137,9 +148,11 @@ class Node:
         for subscription in self._subscriptions:
             await subscription.stop()
         self._subscriptions.clear()
-        await self._drain()
-        self.bodies.stopping = self._mailboxes.closed = True
+        self.bodies.slots.close()
+        await self._drain(self.settings.grace_s, lambda: self.bodies.count or self._mailboxes.busy)
         await self.executor.stop(0.0)
+        await self._drain(RECORD_S, lambda: self._mailboxes.busy)  # what ended meanwhile is recorded or given back
+        self._mailboxes.closed = True
         if self._own_host is not None:
             await self._own_host.cancel_all()
         for actor in self._actors.values():
@@ -148,13 +161,12 @@ class Node:
         if self.incarnation:
             await self.world.leave(self.incarnation)
 
-    async def _drain(self) -> None:
-        try:
-            async with asyncio.timeout(self.settings.grace_s):
-                while self.bodies.count or self._mailboxes.busy:  # noqa: ASYNC110  (two counters, once a process)
+    @staticmethod
+    async def _drain(patience_s: float, is_busy: Callable[[], object]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while is_busy():
                     await asyncio.sleep(0.01)
-        except TimeoutError:
-            log.info("bodies still ran when the node stopped; they are started again at the next start")
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -44,7 +44,8 @@ def outcome_of(
         case Lost(reason=reason):
             return lost(step, state, reason, ended.token)
         case Cancelled():
-            return None
+            # Somebody still wants it, so it was not we who stopped it: the node stops and gives the attempt back.
+            return ev.StepRetrying(op=ended.op, attempt=ended.attempt, delay_s=0.0, token=ended.token, deferred=True)
 
 
 def _failed(

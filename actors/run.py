@@ -101,8 +101,12 @@ class RunActor:
             except RunNotFound:
                 return False
             except UnknownEvent as why:
-                await self._stall(str(why))
-                return False
+                if await self._stall(str(why)):
+                    return False
+            except Exception as bug:  # noqa: BLE001  (reported, and the run waits for a person instead of failing for ever)
+                bugs.report("a run could not be moved", run=self.run_id)
+                if await self._stall(f"Fencepost could not go on with it ({type(bug).__name__}: {str(bug)[:200]})"):
+                    return True
             look = True
             await asyncio.sleep(delay_s)
         raise AssertionError  # unreachable: the delays never end
@@ -205,9 +209,9 @@ class RunActor:
         self._around.bodies.slots.keep_only(self.run_id, ())
         try:
             await self._around.world.stall(self.run_id, fence, why)
-        except Superseded:
+        except (Superseded, Unavailable):
             return False
-        except RunEnded:
+        except (RunEnded, RunNotFound):
             return True
         log.warning("run stalled", run=self.run_id, why=why)
         await self._around.announce(self.run_id, 0, False)  # noqa: FBT003  (not over)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .host import Host
 
 ID_CHARACTERS_MAX = 512
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(9998, 1, 1, tzinfo=UTC)
 
 
 class Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,8 +70,19 @@ def read_envelope(body: bytes, headers: Mapping[str, str] | None = None) -> Enve
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f'the start message is not JSON ({error}): send an object such as {{"input": …}}') from None
     named = envelope.id or (headers or {}).get("Nats-Msg-Id", "")
-    at = envelope.at.replace(tzinfo=UTC) if envelope.at is not None and envelope.at.tzinfo is None else envelope.at
-    return msgspec.structs.replace(envelope, id=checked_id(named), at=at)
+    return msgspec.structs.replace(envelope, id=checked_id(named), at=_checked_instant(envelope.at))
+
+
+def _checked_instant(at: datetime | None) -> datetime | None:
+    if at is None:
+        return None
+    try:
+        instant = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except OverflowError:
+        instant = EARLIEST - timedelta(days=1)
+    if not EARLIEST <= instant <= LATEST:
+        raise InvalidInput(f"at is {at.isoformat()}, and has to lie between {EARLIEST:%Y} and {LATEST:%Y}")
+    return instant
 
 
 def checked_id(given: str) -> str:

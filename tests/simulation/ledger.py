@@ -83,9 +83,10 @@ class Ledger:
         self.forgiven.add(token)
 
     def forgive_all_of(self, run_id: str, op: str) -> None:
-        """Forgive all claims of an operation that the world thinks is going on, although it had ended."""
-        for body in [body for body in self.begun.values() if (body.run_id, body.op) == (run_id, op)]:
-            self.forgive(body.token)
+        """Forgive all claims of an operation, or of a run (no op), that the world thinks goes on, although it ended."""
+        for body in list(self.begun.values()):
+            if body.run_id == run_id and op in {"", body.op}:
+                self.forgive(body.token)
 
     async def work(self, label: str) -> int:
         """Do something: it takes a while, has an effect, and may fail before it or after it."""
