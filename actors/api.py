@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import structlog
@@ -44,17 +45,20 @@ WAIT_S_MAX = 25.0
 PIECE_BYTES = 256 * 1024
 
 
+Position = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
 class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What most questions need: which run, and some details."""
 
     id: str = ""
     reason: str = ""
     key: str = ""
-    after: int = 0
-    limit: int = 100
+    after: Position = 0
+    limit: Position = 100
     wait_s: float = 0.0
     ref: str = ""
-    offset: int = 0
+    offset: Position = 0
 
 
 class AskRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +68,7 @@ class AskRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: str = ""
     attribute: tuple[str, str] | None = None
     before: str = ""
-    limit: int = 50
+    limit: Position = 50
 
 
 STATUSES = {
@@ -119,12 +123,13 @@ class Api:
         created = await self.starter.start(request.rest, envelope)
         if created.existing and envelope.on_duplicate == "raise":
             raise RunExists(envelope.id, created.run_id, same_input=True)
-        self.wake(created.run_id, envelope.at)  # an existing one too: whoever made it may have died before
+        self.wake(created.run_id, None if created.existing else envelope.at)  # an existing one may never have been rung
         return {"run_id": created.run_id, "id": envelope.id or created.run_id, "existing": created.existing}
 
     async def cancel(self, ask: Ask) -> dict[str, Any]:
         """Ask a run to stop; its code may clean up. Inert for a run that ended."""
-        body = ev.CancelRequested(reason=ask.reason, key=ask.key or self.host.token())
+        # One key for all: only the first cancel of a run counts, so only the first is written.
+        body = ev.CancelRequested(reason=ask.reason, key="cancel")
         return await self._tell(ask, body)
 
     async def terminate(self, ask: Ask) -> dict[str, Any]:
@@ -179,7 +184,8 @@ class Api:
         """Answer everybody who waits with what is known now: the node stops."""
         self._stopping = True  # who asks again at once must not wait here either
         for patience in self._waiting:
-            patience.reschedule(0.0)
+            with contextlib.suppress(RuntimeError):  # it runs out this very moment
+                patience.reschedule(0.0)
 
     # ---- looking
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, cast
 
 from .define import Step, Workflow, where
@@ -58,6 +60,25 @@ class App:
 
     @property
     def code(self) -> str:
-        """A digest of all workflows' source: another one means another version was deployed."""
+        """A digest of the workflows' and their neighbours' source: another one means another version was deployed.
+
+        Neighbours are the loaded modules in the folders of the modules that declare workflows and steps, and below:
+        a fix may be in a helper or a model.
+        """
+        declared: list[Any] = [*self.workflows.values(), *self.steps.values()]
+        sources = _sources({one.fn.__module__ for one in declared})
         digests = sorted(f"{name}={workflow.code}" for name, workflow in self.workflows.items())
+        digests += [hashlib.sha256(path.read_bytes()).hexdigest() for path in sources]
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
+
+
+def _sources(declaring: set[str]) -> list[Path]:
+    """Return the source files of modules and of their neighbours that are loaded, sorted."""
+    files = {name: Path(file) for name, module in list(sys.modules.items()) if (file := _file_of(module))}
+    folders = {files[name].parent for name in declaring if name in files}
+    return sorted({path for path in files.values() if not folders.isdisjoint(path.parents) and path.is_file()})
+
+
+def _file_of(module: Any) -> str:
+    file = getattr(module, "__file__", None)
+    return file if isinstance(file, str) and file.endswith(".py") else ""

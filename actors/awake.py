@@ -7,7 +7,7 @@ fits the log, and the one remedy is to drop it and load again (L3, L4). Nothing 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
@@ -60,6 +60,8 @@ class Awake:
         self._unsettled = True  # what set due to now is settled by the first append that knows the whole log
         self._shadow = Shadow(around.turn, workflow, self.run_id) if around.shadow else None
         self._progress = Progress()
+        self._decided_seq = decided_seq
+        self._grace: Literal["not asked", "asked", "counts"] = "not asked"
         self._decider = Decider(
             turn=self.turn,
             progress=self._progress,
@@ -81,12 +83,13 @@ class Awake:
             page = await self._around.world.more(self.run_id, page[-1].seq)
         self._sort_claims(opened.claims)
 
-    async def catch_up(self) -> None:
-        """Feed what landed since.
+    async def catch_up(self, *, swept: bool) -> None:
+        """Feed what landed since. `swept`: the row that wakes the run is overdue, whoever set it.
 
         Raises:
             Reload: another decider wrote (superseded, L3).
         """
+        self._unsettled |= swept
         while page := await self._around.world.more(self.run_id, self.turn.seq):
             if any(event.tick is not None for event in page):
                 raise Reload
@@ -116,14 +119,23 @@ class Awake:
     def _feed(self, event: ev.Event) -> None:
         self.turn.feed(event)
         self._progress.take(event)
-        match event.body:
-            case ev.RunStarted():
-                self._decider.started_at = event.at
-            case ev.CancelRequested() if self._decider.cancelled_at is None:
-                self._decider.cancelled_at = event.at
-            case _:
-                pass
+        if isinstance(event.body, ev.RunStarted):
+            self._decider.started_at = event.at
+        self._count_grace(event)
         self.over = self.turn.ended is not None
+
+    def _count_grace(self, event: ev.Event) -> None:
+        """Note from when the cleanup's time counts: the first thing a decider did about the cancel.
+
+        Counted from the cancel itself, a cancel during an outage longer than the grace would leave it no time at all.
+        """
+        if isinstance(event.body, ev.CancelRequested) and self._grace == "not asked":
+            is_news = event.seq > self._decided_seq
+            self._decider.cancelled_at = max(event.at, self._around.host.now()) if is_news else event.at
+            self._grace = "asked"
+        elif self._grace == "asked" and event.tick is not None:
+            self._decider.cancelled_at = event.at
+            self._grace = "counts"
 
     def _sort_claims(self, claims: tuple[Claim, ...]) -> None:
         """Find what nobody runs: a dead node's attempts are lost, one of ours that never began is begun."""

@@ -14,7 +14,7 @@ import structlog
 from fencepost.world import Unavailable
 
 from . import bugs
-from .executor import Call, Cancelled, Done, Executor, Failed, TimedOut
+from .executor import Call, Done, Executor, Failed, TimedOut
 from .failures import describe
 from .isolate import why_not
 from .messages import RunMessage, SlotReserved, StepEnded
@@ -51,7 +51,6 @@ class Bodies:
         self._left_alone: set[str] = set()
         self._by_run: Counter[str] = Counter()
         self._posted: set[str] = set()
-        self.stopping = False
 
     def knows(self, token: str) -> bool:
         """Tell whether the body of a claim runs here, or ended and its actor has not taken the message yet."""
@@ -107,9 +106,8 @@ class Bodies:
 
     async def _finish(self, run_id: str, ended: StepEnded, done: Done) -> None:
         still_running = isinstance(done, TimedOut) and done.still_running
-        if not (self.stopping and isinstance(done, Cancelled)):
-            self._posted.add(ended.token)
-            self._post(run_id, ended)
+        self._posted.add(ended.token)
+        self._post(run_id, ended)
         if still_running:
             await self._executor.ended(ended.token)
             await self._end_claim(run_id, ended.token)

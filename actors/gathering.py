@@ -48,19 +48,22 @@ def _ring(bell: asyncio.Future[None]) -> None:
 async def _until(futures: list[asyncio.Future[Any]], patience_s: float | None, return_when: str) -> None:
     loop = asyncio.get_running_loop()
     bell = loop.create_future()
+    left = sum(not future.done() for future in futures)
 
-    def look(_: object = None) -> None:
-        if _enough(futures, return_when):
+    def look(future: asyncio.Future[Any]) -> None:
+        nonlocal left
+        left -= 1
+        if not left or return_when == FIRST_COMPLETED or (return_when == FIRST_EXCEPTION and _failed(future)):
             _ring(bell)
 
     timer = loop.call_later(patience_s, _ring, bell) if patience_s is not None else None
-    for future in futures:
+    waited_for = [future for future in futures if not future.done()]
+    for future in waited_for:
         future.add_done_callback(look)
     try:
-        if not _enough(futures, return_when):
-            await bell
+        await bell
     finally:
-        for future in futures:
+        for future in waited_for:
             future.remove_done_callback(look)
         if timer is not None:
             timer.cancel()
@@ -70,8 +73,11 @@ def _enough(futures: list[asyncio.Future[Any]], return_when: str) -> bool:
     done = [f for f in futures if f.done()]
     if return_when == FIRST_COMPLETED:
         return bool(done)
-    failed = any(not f.cancelled() and f.exception() is not None for f in done)
-    return len(done) == len(futures) or (return_when == FIRST_EXCEPTION and failed)
+    return len(done) == len(futures) or (return_when == FIRST_EXCEPTION and any(_failed(f) for f in done))
+
+
+def _failed(future: asyncio.Future[Any]) -> bool:
+    return not future.cancelled() and future.exception() is not None
 
 
 def _split(futures: list[asyncio.Future[Any]]) -> tuple[set[asyncio.Future[Any]], set[asyncio.Future[Any]]]:
@@ -85,12 +91,12 @@ class as_completed:  # noqa: N801  (asyncio's name)
         if asyncio.isfuture(fs) or asyncio.iscoroutine(fs):
             raise TypeError(f"expect an iterable of futures, not {type(fs).__name__}")
         self._loop = asyncio.get_running_loop()
-        self._left: list[asyncio.Future[Any]] = [asyncio.ensure_future(f) for f in dict.fromkeys(fs)]
+        self._left: dict[asyncio.Future[Any], None] = {asyncio.ensure_future(f): None for f in dict.fromkeys(fs)}
         self._count = len(self._left)
         self._done: deque[asyncio.Future[Any] | None] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._timer = self._loop.call_later(timeout, self._time_out) if timeout is not None and self._left else None
-        for future in self._left:
+        for future in list(self._left):
             future.add_done_callback(self._one_done)
 
     def __iter__(self) -> Iterator[Any]:
@@ -120,7 +126,7 @@ class as_completed:  # noqa: N801  (asyncio's name)
     def _one_done(self, future: asyncio.Future[Any]) -> None:
         if future not in self._left:
             return
-        self._left.remove(future)
+        del self._left[future]
         self._put(future)
         if not self._left and self._timer is not None:
             self._timer.cancel()

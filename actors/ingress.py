@@ -59,7 +59,8 @@ class Ingress:
     async def _start(self, message: StartMessage) -> Reply:
         envelope = read_envelope(message.body, message.headers)
         created = await self.starter.start(message.workflow, envelope, source=message.source)
-        self.wake(created.run_id, envelope.at)  # an existing one too: the first delivery may have died before it could
+        # An existing one too: the first delivery may have died before it could.
+        self.wake(created.run_id, None if created.existing else envelope.at)
         return Reply(msgspec.json.encode({"run_id": created.run_id, "existing": created.existing}))
 
     async def _bury(self, message: StartMessage, refusal: Exception) -> Reply:

@@ -11,17 +11,18 @@ import asyncio
 import sys
 from asyncio import events
 from collections import deque
+from contextvars import Context
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import structlog
 
+from .durations import MAX_S
 from .errors import NondeterminismError
 from .operations import awaiting_line
 from .paths import Guarded, PathFuture, PathTask, owner_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
-    from contextvars import Context
 
 log = structlog.get_logger(__name__)
 
@@ -105,6 +106,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Set a durable timer. One that is due already runs in this quiet period and leaves no event."""
+        if not when - self.now_s <= MAX_S:  # also what is not a number
+            raise ValueError(
+                f"a timer of {when - self.now_s:g} s is not one: at most {MAX_S:g} s, about a thousand years"
+            )
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         if when <= self.now_s:
             self._ready.append(handle)
@@ -117,8 +122,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> PathFuture:
         """Return a future with a repeatable hash."""
+        return PathFuture(loop=self, number=self.next_number())
+
+    def next_number(self) -> int:
+        """Number the next future, for its place in sets."""
         self._futures += 1
-        return PathFuture(loop=self, number=self._futures)
+        return self._futures
 
     def create_task(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]  # as call_soon
         self,
@@ -139,7 +148,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def start_root(self, coro: Coroutine[Any, Any, Any]) -> PathTask:
         """Start the body's own task, path `0`."""
-        return self._start(coro, "0", None)
+        # A context of its own: whoever woke the run would else lend it theirs, and another one at the next replay.
+        return self._start(coro, "0", Context())
 
     def _start(self, coro: Coroutine[Any, Any, Any], path: str, context: Context | None) -> PathTask:
         guarded = Guarded(coro, self, self._foreign)
@@ -176,9 +186,21 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._generators.append(generator)
 
     async def shutdown_asyncgens(self) -> None:
-        """Close abandoned generators in the order they began, within the run."""
+        """Close abandoned generators in the order they began, within the run.
+
+        One that a task left over is in the middle of is dropped with the task. What a cleanup raises is reported, and
+        takes the place of no outcome.
+        """
         while self._generators:
-            await self._generators.pop(0).aclose()
+            generator = self._generators.pop(0)
+            if not generator.ag_running:  # type: ignore[attr-defined]
+                await self._close(generator)
+
+    async def _close(self, generator: AsyncGenerator[Any, Any]) -> None:
+        try:
+            await generator.aclose()
+        except Exception as error:  # noqa: BLE001  (what asyncio does: reported)
+            self.call_exception_handler({"message": "an async generator failed to close", "exception": error})
 
     # ---- running
 

@@ -44,12 +44,14 @@ class Mailboxes(Generic[M]):
         return len(self._boxes)
 
     async def _work(self, key: str) -> None:
-        while box := self._boxes[key]:
-            self._boxes[key] = []
-            try:
-                await self._handle(key, box)
-            except Exception:  # noqa: BLE001  (reported)
-                # The handler settles everything it can foresee; what is left is a bug of ours. The sweeper wakes the
-                # run again, so nothing is lost by going on.
-                bugs.report("actor failed", key=key)
-        del self._boxes[key]
+        try:
+            while box := self._boxes[key]:
+                self._boxes[key] = []
+                try:
+                    await self._handle(key, box)
+                except Exception:  # noqa: BLE001  (reported)
+                    # The handler settles everything it can foresee; what is left is a bug of ours. The sweeper wakes
+                    # the run again, so nothing is lost by going on.
+                    bugs.report("actor failed", key=key)
+        finally:
+            del self._boxes[key]

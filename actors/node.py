@@ -28,6 +28,7 @@ from .timers import Timers
 from .turn import Turn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
     from datetime import datetime
 
     from fencepost.bus import Bell, Bus, Subscription
@@ -165,7 +166,7 @@ class Node:
     async def _drain(patience_s: float, is_busy: Callable[[], object]) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
-                while is_busy():
+                while is_busy():  # noqa: ASYNC110  (counters, once a process)
                     await asyncio.sleep(0.01)
 
     async def __aenter__(self) -> Self:

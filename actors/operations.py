@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import structlog
+
 from fencepost.world import events as ev
 
 if TYPE_CHECKING:
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
     from .define import Step
+
+log = structlog.get_logger(__name__)
 
 Order = ev.StepCreated | ev.WaitCreated
 
@@ -131,10 +136,19 @@ class Operations:
                 f"at {order.op} the log has {describe(order)}, "
                 f"the code now asks for {describe(operation.order)} ({operation.site})"
             )
-        operation.logged = operation.logged or event
+        self._compare_arguments(operation, order)
+        operation.logged = operation.logged or _without_values(event)
+        operation.order = _without_arguments(operation.order)
         self.unlogged.pop(order.op, None)
         if operation.abandoned and not operation.settled and operation.tells_body:
             self.to_cancel[order.op] = operation
+
+    @staticmethod
+    def _compare_arguments(operation: Operation, order: Order) -> None:
+        """Other arguments are no divergence, since a model may gain a field in a deploy, but worth a word."""
+        mine = operation.order
+        if isinstance(mine, ev.StepCreated) and isinstance(order, ev.StepCreated) and mine.digest != order.digest:
+            log.warning("a step is asked for with other arguments than before", step=order.name, op=order.op)
 
     def log_cancel(self, path: str) -> None:
         """Match a cancelled step in the log with the code, which must have stopped waiting for it.
@@ -174,6 +188,17 @@ class Operations:
         self.open.pop(operation.path, None)
         if operation.handle is not None:
             self._timers.pop(id(operation.handle), None)
+
+
+def _without_values(event: ev.Event) -> ev.Event:
+    """Return the event of an order without its arguments: a run with many steps keeps none of them in memory."""
+    if isinstance(event.body, ev.StepCreated):
+        return msgspec.structs.replace(event, body=_without_arguments(event.body))
+    return event
+
+
+def _without_arguments(order: Order) -> Order:
+    return msgspec.structs.replace(order, args=ev.Value()) if isinstance(order, ev.StepCreated) else order
 
 
 def describe(order: Order) -> str:

@@ -35,6 +35,18 @@ class PathFuture(asyncio.Future[Any]):
         return self._hash
 
 
+class PathGathering(asyncio.tasks._GatheringFuture):  # type: ignore[name-defined,misc]
+    """What `asyncio.gather` returns, with a place in sets that a replay repeats. Other threads may get one too."""
+
+    def __init__(self, children: Any, *, loop: Any) -> None:
+        number = getattr(loop, "next_number", None)
+        self._hash = id(self) if number is None else stable_hash(f"gathering {number()}")
+        super().__init__(children, loop=loop)  # pyright: ignore[reportUnknownMemberType]  # asyncio's own, untyped
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 class PathTask(asyncio.Task[Any]):
     """A task with a path. `path` and the hash exist before the base class puts the task into a set of its own."""
 

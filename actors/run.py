@@ -18,6 +18,7 @@ import structlog
 from fencepost.world import Batch, Refused, RunEnded, RunNotFound, Superseded, Unavailable, UnknownEvent
 from fencepost.world import events as ev
 
+from . import bugs
 from .awake import Awake, Reload
 from .messages import Passivate, RunMessage, SlotReserved, StepEnded, Tick
 from .operations import Diverged
@@ -62,7 +63,7 @@ class RunActor:
             if self.idle:
                 self.drop()
             return
-        wrote = await self._move(look=look)
+        wrote = await self._move(look=look, swept=swept)
         if swept and wrote:
             self._around.repaired()
         self.idle_since_s = self._around.host.monotonic_s()
@@ -85,38 +86,38 @@ class RunActor:
                     assert_never(message)
         return bool(ticks), sleep, len(ticks) == len(messages) and all(t.swept for t in ticks)
 
-    async def _move(self, *, look: bool) -> bool:
+    async def _move(self, *, look: bool, swept: bool) -> bool:
         """Move the run until it rests; return whether something was written."""
         for delay_s in chain(RETRY_S, repeat(RETRY_S[-1])):
             try:
-                return await self._once(look=look)
+                return await self._once(look=look, swept=swept)
+            except RunNotFound:
+                return False
             except Reload:
                 self.drop()
-            except (Diverged, Stuck) as why:
-                if await self._stall(str(why)):
-                    return True
             except Unavailable as why:
                 log.warning("the world does not answer; trying again", run=self.run_id, why=str(why))
                 self.drop()
-            except RunNotFound:
-                return False
-            except UnknownEvent as why:
-                if await self._stall(str(why)):
-                    return False
-            except Exception as bug:  # noqa: BLE001  (reported, and the run waits for a person instead of failing for ever)
-                bugs.report("a run could not be moved", run=self.run_id)
-                if await self._stall(f"Fencepost could not go on with it ({type(bug).__name__}: {str(bug)[:200]})"):
+            except Exception as error:  # noqa: BLE001  (a person decides)
+                if await self._stall(self._why(error)):
                     return True
             look = True
             await asyncio.sleep(delay_s)
         raise AssertionError  # unreachable: the delays never end
 
-    async def _once(self, *, look: bool) -> bool:
+    def _why(self, error: Exception) -> str:
+        """Say why a run cannot go on. What we did not foresee is a bug of ours: reported, and not tried for ever."""
+        if isinstance(error, Diverged | Stuck | UnknownEvent):
+            return str(error)
+        bugs.report("a run could not be moved", run=self.run_id)
+        return f"Fencepost could not go on with it ({type(error).__name__}: {str(error)[:200]}); see the node's log"
+
+    async def _once(self, *, look: bool, swept: bool) -> bool:
         if self._awake is None:
             async with self._around.activations:
                 self._awake = await self._wake_up()
         elif look:
-            await self._awake.catch_up()
+            await self._awake.catch_up(swept=swept)
         if self._awake is None:
             return False
         while await self._awake.write_next():
@@ -186,7 +187,7 @@ class RunActor:
     async def _leave_waiting(self, opened: Opened, workflow: Workflow[Any, Any] | None) -> None:
         """Leave a run alone that nobody here can move; a person or another node can (`World.join` wakes it)."""
         run = opened.run
-        if run.stalled:
+        if run.stalled and run.due is None:
             return
         if run.status != "pending" and workflow is None:
             await self._stall(f"no node knows workflow {run.workflow!r} any more: start one whose code has it")

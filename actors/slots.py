@@ -1,4 +1,7 @@
-"""Step slots of a node: first come, first served. A waiting step holds nothing (L13)."""
+"""Step slots of a node: first come, first served between runs, so that a fan-out of thousands holds nobody up.
+
+A waiting step holds nothing (L13). Within a run its steps go in the order they got in line.
+"""
 
 from __future__ import annotations
 
@@ -16,62 +19,65 @@ class Slots:
         self.size = size
         self.used = 0
         self._reserved = reserved
-        self._waiting: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._held: set[tuple[str, str]] = set()
-        self._by_run: dict[str, dict[str, None]] = {}
+        self._line: OrderedDict[str, dict[str, None]] = OrderedDict()
+        self._held: dict[str, set[str]] = {}
+        self._closed = False
 
     @property
     def waiting(self) -> int:
         """How many steps wait for a slot."""
-        return len(self._waiting)
+        return sum(len(ops) for ops in self._line.values())
 
     def take(self, run_id: str, op: str) -> bool:
         """Take a slot, or the one reserved for this step; else get in line (once) and return False.
 
         A place in line outlives the actor that took it: who waits can sleep, and is called when it is its turn.
         """
-        key = (run_id, op)
-        if key in self._held:
-            self._held.discard(key)
-            self._leave(key)
+        if self._closed:
+            return False
+        if op in self._held.get(run_id, ()):
+            self._unhold(run_id, op)
             return True
-        if self.used < self.size and not self._waiting:
+        if self.used < self.size and not self._line:
             self.used += 1
             return True
-        self._waiting.setdefault(key)
-        self._by_run.setdefault(run_id, {}).setdefault(op)
+        self._line.setdefault(run_id, {}).setdefault(op)
         return False
+
+    def close(self) -> None:
+        """Give no slot any more: the node stops."""
+        self._closed = True
 
     def reclaim(self) -> None:
         """Count a slot for a claim that was made and never used: it has to run now, over the size if need be."""
         self.used += 1
 
     def give_back(self) -> None:
-        """Free a slot and reserve it for who waits longest."""
+        """Free a slot and reserve it for the run that waits longest; it goes to the end of the line for its next."""
         self.used -= 1
-        self._hand_on()
+        if self._line and self.used < self.size:
+            run_id, ops = self._line.popitem(last=False)
+            op = next(iter(ops))
+            del ops[op]
+            if ops:
+                self._line[run_id] = ops
+            self.used += 1
+            self._held.setdefault(run_id, set()).add(op)
+            self._reserved(run_id, op)
 
     def keep_only(self, run_id: str, ops: Collection[str]) -> None:
         """Take a run's other steps out of the line: nobody wants them, and a slot reserved for one would be lost."""
-        for op in [op for op in self._by_run.get(run_id, ()) if op not in ops]:
-            key = (run_id, op)
-            self._leave(key)
-            if key in self._held:
-                self._held.discard(key)
-                self.give_back()
-            else:
-                del self._waiting[key]
+        wanted = {op: None for op in self._line.get(run_id, ()) if op in ops}
+        if wanted:
+            self._line[run_id] = wanted
+        else:
+            self._line.pop(run_id, None)
+        for op in [op for op in self._held.get(run_id, ()) if op not in ops]:
+            self._unhold(run_id, op)
+            self.give_back()
 
-    def _leave(self, key: tuple[str, str]) -> None:
-        run_id, op = key
-        ops = self._by_run[run_id]
-        del ops[op]
-        if not ops:
-            del self._by_run[run_id]
-
-    def _hand_on(self) -> None:
-        if self._waiting and self.used < self.size:
-            key, _ = self._waiting.popitem(last=False)
-            self.used += 1
-            self._held.add(key)
-            self._reserved(*key)
+    def _unhold(self, run_id: str, op: str) -> None:
+        held = self._held[run_id]
+        held.discard(op)
+        if not held:
+            del self._held[run_id]

@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Any
 from . import gathering
 from .errors import NondeterminismError
 from .loop import WorkflowLoop
-from .paths import owner_of
+from .paths import PathGathering, owner_of
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from .turn import Turn
 
-RUNTIME = ("logging", "opentelemetry", "structlog", "fencepost.", "asyncio.")
+RUNTIME = {"logging", "opentelemetry", "structlog", "fencepost", "asyncio"}
 """Modules that keep the real clock and real randomness also inside a turn: tracing must not change decisions."""
 
 RANDOM_FUNCTIONS = (
@@ -52,7 +52,7 @@ def current_turn() -> Turn | None:
 
 def _users_turn() -> Turn | None:
     turn = current_turn()
-    if turn is None or sys._getframe(2).f_globals.get("__name__", "").startswith(RUNTIME):
+    if turn is None or sys._getframe(2).f_globals.get("__name__", "").partition(".")[0] in RUNTIME:
         return None
     return turn
 
@@ -142,6 +142,7 @@ def _table() -> list[tuple[Any, str, Maker]]:
             for module in (asyncio, asyncio.tasks)
             for name, either in _ASYNCIO.items()
         ),
+        (asyncio.tasks, "_GatheringFuture", partial(_always, PathGathering)),
         (uuid, "uuid4", _uuid4),
         (os, "urandom", _urandom),
         (random, "_urandom", _urandom),

@@ -134,6 +134,7 @@ class Turn:
         elif operation.future is not None and not operation.future.done():
             with entered(self.loop):
                 self._resolve(operation, body)
+            operation.future = None  # who awaits it holds it; the tombstone needs no result
 
     def _resolve(self, operation: Operation, body: ev.EventBody) -> None:
         assert operation.future is not None
@@ -150,7 +151,7 @@ class Turn:
     def _decoded(self, step: Step[Any, Any], result: ev.Value) -> Any:
         try:
             return step.returns.decode(bytes(result.json))
-        except FencepostError as error:
+        except Exception as error:
             raise Stuck(f"the recorded result of step {step.name!r} no longer fits its type: {error}") from error
 
     def _cancel(self, body: ev.CancelRequested) -> None:
@@ -283,10 +284,10 @@ class Turn:
     async def _give_up(self, operation: Operation) -> None:
         assert operation.step is not None
         if operation.step.on_cancel == "wait" and operation.listening:
-            operation.future = self.loop.create_future()
-            await asyncio.wait([operation.future])
-            if not operation.future.cancelled():
-                operation.future.exception()  # looked at: nobody is to be told
+            outcome = operation.future = self.loop.create_future()
+            await asyncio.wait([outcome])
+            if not outcome.cancelled():
+                outcome.exception()  # looked at: nobody is to be told
             return
         self.ops.abandon(operation)
 
@@ -306,7 +307,8 @@ class Turn:
         a loop and in another context.
         """
         self._evicting = self.loop.evicting = True
-        with entered(self.loop), standing_in(), in_turn(self.run_id):
+        watch = in_turn(self.run_id)  # not inside: the first one starts the watchdog's thread
+        with entered(self.loop), standing_in(), watch:
             for task in self.loop.live_tasks():
                 task.forget()
                 task.home.run(self._throw_out, task.get_coro())

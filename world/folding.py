@@ -102,8 +102,13 @@ def last_waking(events: Iterable[EventBody], first_seq: int, before: int) -> int
 
 
 def last_revoking(events: Iterable[EventBody], first_seq: int, before: int) -> int:
-    """Return the position of the last event that takes a right away from a decider who has not seen it."""
-    return max((seq for seq, body in enumerate(events, first_seq) if isinstance(body, CancelRequested)), default=before)
+    """Return the position of the event that takes a right away from a decider who has not seen it.
+
+    Only the first cancel does. Later ones are inert, and who sent them without end could keep the run from deciding.
+    """
+    if before:
+        return before
+    return next((seq for seq, body in enumerate(events, first_seq) if isinstance(body, CancelRequested)), 0)
 
 
 def ends_claim(outcome: Outcome) -> bool:
@@ -148,17 +153,18 @@ def due_after(look: Look, batch: Batch, now: datetime) -> datetime | None:
         return _no_later(look.due, now) if look.wakes else look.due
     if look.missed:
         return _no_later(look.due, now)
-    return _near_enough(look.due, batch.due)
+    return _near_enough(look.due, batch.due, now)
 
 
 def _no_later(due: datetime | None, now: datetime) -> datetime:
     return now if due is None else min(due, now)
 
 
-def _near_enough(due: datetime | None, asked: datetime | None) -> datetime | None:
+def _near_enough(due: datetime | None, asked: datetime | None, now: datetime) -> datetime | None:
+    """Return the due that is there if it is a little early: not to write the row. One that is past would be swept."""
     if due is None or asked is None:
         return asked
-    return due if due <= asked <= due + DUE_SLACK else asked
+    return due if now < due <= asked <= due + DUE_SLACK else asked
 
 
 def told(batch: Batch) -> bool:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
+import textwrap
 import threading
 
 import pytest
@@ -281,3 +283,44 @@ async def test_stopping_leaves_a_thread_that_never_returns_behind(gate):
     await executor.stop(0)
 
     assert await running == Cancelled()
+
+
+@pytest.mark.timeout(5)
+async def test_stopping_what_was_never_started_is_over_at_once():
+    executor = Executor()
+
+    await executor.stop(0)
+    await executor.stop(0)
+
+    assert await executor.execute(call(fine)) == Cancelled()
+
+
+HANGS = """
+    import asyncio, threading
+    from fencepost.actors.executor import Executor
+    from tests.actors.attempts import Gate, call
+
+    async def main():
+        gate = Gate()
+        executor = Executor(cleanup_s=0.02)
+        await executor.start()
+        timed_out = await executor.execute(call(threading.Event().wait, args=b"{}", timeout_s=0.02))
+        running = asyncio.create_task(executor.execute(call(gate.pass_through)))
+        await gate.reached()
+        await executor.stop(0)
+        print(timed_out, await running)
+
+    asyncio.run(main())
+"""
+
+
+async def test_a_thread_that_never_returns_does_not_keep_the_interpreter():
+    node = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", textwrap.dedent(HANGS), stdout=asyncio.subprocess.PIPE
+    )
+
+    async with asyncio.timeout(LONG_S / 2):  # the gate would open only after all of it
+        said, _ = await node.communicate()
+
+    assert said.split() == [b"TimedOut(still_running=True)", b"Cancelled()"]
+    assert node.returncode == 0

@@ -5,8 +5,10 @@ import contextlib
 import importlib
 import itertools
 import os
+import signal
 import sys
 import textwrap
+from pathlib import Path
 
 import psutil
 import pytest
@@ -182,6 +184,18 @@ async def test_an_isolated_step_that_hangs_is_killed_at_its_timeout(isolating, s
     assert await isolating.execute(isolated(steps.double, 1)) == Succeeded(b"2")
 
 
+@pytest.mark.timeout(20)
+async def test_a_stopped_process_blocks_no_actor_and_is_killed_at_the_timeout(isolating, steps):
+    pid = int((await isolating.execute(isolated(steps.pid))).result)
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED)
+
+    done = await isolating.execute(isolated(steps.echo, "more than a pipe holds" * 100_000, timeout_s=0.1))
+
+    assert done == TimedOut(still_running=False)
+    assert await isolating.execute(isolated(steps.double, 1)) == Succeeded(b"2")
+
+
 async def began(path):
     """Wait until the step has opened its pipe for writing."""
     async with asyncio.timeout(LONG_S):
@@ -229,6 +243,27 @@ async def test_a_lifespan_that_fails_in_the_isolated_process_is_a_failure(steps)
 
     assert isinstance(done.exception, LifespanError)
     assert "no database" in done.error.message
+
+
+async def test_what_is_no_text_in_the_module_path_is_passed_over_as_imports_do(isolating, steps, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("/nowhere"), b"/nowhere", None])
+
+    assert await isolating.execute(isolated(steps.double, 21)) == Succeeded(b"42")
+
+
+@pytest.mark.parametrize(("executable", "outcome"), [(None, Failed), ("/nowhere/python", Lost)])
+async def test_a_process_that_cannot_be_started_ends_the_attempt(isolating, steps, monkeypatch, executable, outcome):
+    with monkeypatch.context() as broken:
+        broken.setattr(sys, "executable", executable)  # None where Python is embedded
+        async with asyncio.timeout(LONG_S):
+            done = await isolating.execute(isolated(steps.double, 1))
+
+    assert isinstance(done, outcome)
+    said = done.error.message if isinstance(done, Failed) else done.reason
+    assert "no process could be started: " in said
+    assert "\n" not in said
+    assert isolating.busy == 0
+    assert await isolating.execute(isolated(steps.double, 1)) == Succeeded(b"2")
 
 
 async def test_a_step_that_no_other_process_can_find_is_refused(steps, monkeypatch):

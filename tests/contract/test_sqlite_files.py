@@ -7,8 +7,10 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fencepost.world import ClaimLost, SQLiteWorld, Unavailable, Unusable
@@ -223,6 +225,26 @@ async def test_a_refused_file_can_be_opened_once_it_is_put_right(opened, path):
     path.unlink()
 
     assert (await (await opened()).facts()).schema == 1
+
+
+def connecting_once():
+    """Return a `sqlite3.connect` that opens what it is asked for once, and then what no file can be."""
+    connect = sqlite3.connect
+    left = ["once"]
+    return lambda where, **fields: connect(where if left and left.pop() else "/", **fields)
+
+
+@pytest.mark.usefixtures("made")
+async def test_nothing_is_left_open_when_only_the_second_connection_fails(opened, path, monkeypatch):
+    with monkeypatch.context() as crowded:
+        crowded.setattr(sqlite3, "connect", connecting_once())
+
+        with pytest.raises(Unusable):
+            await opened()
+
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("fencepost")]
+    assert not [file for file in psutil.Process().open_files() if file.path.startswith(str(path))]
+    assert (await (await opened()).find("run_1")).run_id == "run_1"
 
 
 async def test_who_opens_the_file_ends_the_incarnations_that_were_there(opened, clock):

@@ -188,12 +188,15 @@ def attempts_are_counted(seen: Seen) -> Iterator[str]:
                     yield f"{op} has attempt {attempt}/{dispatch} at {event.seq}, not {expected.get(op, (1, 1))}"
                 expected[op] = (attempt + 1, dispatch + 1)
                 running.add(op)
-            case ev.StepRetrying(op=op, attempt=attempt, lost=lost):
+            case ev.StepRetrying(op=op, attempt=attempt, lost=lost, deferred=deferred):
                 if op not in running:
                     yield f"step_retrying {op} at {event.seq}, but nothing runs"
                 running.discard(op)
-                if lost:
+                if lost or deferred:
                     expected[op] = (attempt, expected.get(op, (1, 1))[1])
+                else:
+                    losses.pop(op, None)  # losses in a row are counted
+                if lost:
                     if lost != losses.get(op, 0) + 1:
                         yield f"{op} is lost for the {lost}. time at {event.seq}, after {losses.get(op, 0)}"
                     losses[op] = lost
