@@ -109,7 +109,7 @@ class Api:
         }
         return {
             "start": lambda request: _answered(self.start(request)),
-            "runs": lambda request: _answered(self.runs(_read(AskRuns, request.body))),
+            "runs": lambda request: _answered(self.runs(request)),
             **{name: _asked(handler) for name, handler in asks.items()},
         }
 
@@ -227,8 +227,9 @@ class Api:
         page = _bounded([views.event_view(run.run_id, e) for e in found], self.bus.body_bytes_max // 2)
         return {"run_id": run.run_id, "events": page, "over": over and len(page) == len(found)}
 
-    async def runs(self, ask: AskRuns) -> dict[str, Any]:
+    async def runs(self, request: Request) -> dict[str, Any]:
         """List runs, newest first."""
+        ask: AskRuns = _read(AskRuns, request.body)
         if ask.status not in STATUSES:
             raise InvalidInput(f"there is no status {ask.status!r}: use one of {', '.join(sorted(STATUSES - {''}))}")
         limit = max(1, min(ask.limit, 500))

@@ -14,6 +14,7 @@ import structlog
 from fencepost.world import Accepted, Batch, ClaimLost, RunEnded, StaleLog, Superseded
 from fencepost.world import events as ev
 
+from . import trouble
 from .attempts import Progress
 from .decide import Decider, Decision
 from .shadow import Shadow
@@ -241,6 +242,7 @@ class Awake:
         """Start what was decided and is still wanted, stop what no longer is."""
         bodies = self._around.bodies
         for body in decision.bodies:
+            trouble.tell(self.run_id, body, self._name_of(body.op))
             match body:
                 case ev.StepStarted(op=op, token=token):
                     self._start_or_let_go(op, token)
@@ -250,6 +252,10 @@ class Awake:
                     continue
         if self.over:
             bodies.stop_run(self.run_id)
+
+    def _name_of(self, op: str) -> str:
+        operation = self.turn.ops.by_path.get(op)
+        return "" if operation is None or operation.step is None else operation.step.name
 
     def _start_or_let_go(self, op: str, token: str) -> None:
         if not self.over and op in self._progress.open:

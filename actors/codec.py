@@ -139,13 +139,13 @@ class Parameters:
         try:
             return slot.shape.encode(value)
         except SerializationError as exc:
-            raise SerializationError(f"{self.name}() argument {slot.name!r}: {exc}") from None
+            raise SerializationError(f"{self.name}() argument {slot.name!r}: {exc}") from exc.__cause__
 
     def _decoded(self, slot: _Slot, data: bytes) -> Any:
         try:
             return slot.shape.decode(data)
         except SerializationError as exc:
-            raise SerializationError(f"{self.name}() argument {slot.name!r} as recorded: {exc}") from None
+            raise SerializationError(f"{self.name}() argument {slot.name!r} as recorded: {exc}") from exc.__cause__
 
     def _accepted(self, slot: _Slot, given: Mapping[str, bytes]) -> bytes | None:
         text = given.get(slot.name)
@@ -159,7 +159,7 @@ class Parameters:
             place = f"field {exc.field!r} of parameter" if exc.field else "parameter"
             raise InvalidInput(f"{place} {slot.name!r} of {self.name}: {exc.why}") from None
         except SerializationError as exc:
-            raise InvalidInput(f"parameter {slot.name!r} of {self.name}: {exc}") from None
+            raise InvalidInput(f"parameter {slot.name!r} of {self.name}: {exc}") from exc.__cause__
 
     @staticmethod
     def _put(slot: _Slot, value: Any, args: list[Any], kwargs: dict[str, Any], *, gap: bool) -> None:
@@ -244,7 +244,7 @@ class Returns:
         try:
             return self._shape.encode(value)
         except SerializationError as exc:
-            raise SerializationError(f"result of {self.name}(): {exc}") from None
+            raise SerializationError(f"result of {self.name}(): {exc}") from exc.__cause__
 
     def decode(self, data: bytes) -> Any:
         """Read a result.
@@ -255,7 +255,7 @@ class Returns:
         try:
             return self._shape.decode(data)
         except SerializationError as exc:
-            raise SerializationError(f"result of {self.name}() as recorded: {exc}") from None
+            raise SerializationError(f"result of {self.name}() as recorded: {exc}") from exc.__cause__
 
     @cached_property
     def _shape(self) -> Shape:

@@ -154,8 +154,9 @@ class Executor:
             case "thread":
                 self._withdraw(body, self._threads.withdraw)
             case "process" if not self._withdraw(body, self._isolated.withdraw):
-                self._isolated.tell(token)
+                # The kill first: it must come whatever becomes of the telling.
                 body.timers.append(self._loop.call_later(self._cleanup_s, self._isolated.kill, token))
+                self._isolated.tell(token)
             case "process":
                 pass
 

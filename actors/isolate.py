@@ -88,7 +88,9 @@ class Isolated:
     def tell(self, token: str) -> None:
         """Ask a body to stop."""
         if child := self._active.get(token):
-            child.tell(token)
+            # In a thread: a child that does not read (a stopped one) would block the actors' loop, timers that
+            # kill included. The thread ends with the child at the latest.
+            threading.Thread(target=child.tell, args=(token,), name="fencepost-tell", daemon=True).start()
 
     def kill(self, token: str) -> None:
         """End a body, whatever it does."""
@@ -113,6 +115,8 @@ class Isolated:
             child = self._child(call.token)
         except OSError as exc:
             return Lost(f"no process could be started: {exc}")
+        except Exception as exc:  # noqa: BLE001  (this thread must not die of it: the step would never end)
+            return failed(_not_started(exc))
         try:
             done = self._converse(child, call, info, began)
         except Exception as exc:  # noqa: BLE001  (a frame that is none, an error that cannot be rebuilt)
@@ -160,7 +164,7 @@ class Child:
         # A session of its own: Ctrl-C at the terminal is the node's business, and what the step has started can
         # be killed with it.
         self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and a constant)
-            [sys.executable, "-c", _BOOT, json.dumps(sys.path)],
+            [sys.executable, "-c", _BOOT, json.dumps(_module_path())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -243,6 +247,18 @@ class Child:
         if answer is None:
             raise EOFError
         return answer
+
+
+def _module_path() -> list[str]:
+    """Return where this process looks for modules. Imports pass over what is no text (a `Path`), and JSON cannot."""
+    path: list[Any] = list(sys.path)
+    return [entry for entry in path if isinstance(entry, str)]
+
+
+def _not_started(exc: Exception) -> RuntimeError:
+    error = RuntimeError(f"isolate=True: no process could be started: {type(exc).__name__}: {str(exc)[:200]}")
+    error.__cause__ = exc
+    return error
 
 
 def _reference(fn: Callable[..., Any]) -> str:

@@ -79,7 +79,15 @@ def lost(step: Step[Any, Any], state: Attempts, reason: str, token: str = "") ->
         )
         described = failures.describe(error)
         return ev.StepFailed(op=state.op, attempt=state.attempt, code="node_lost", error=described, token=token)
-    return ev.StepRetrying(op=state.op, attempt=state.attempt, delay_s=retry.loss_delay(times), token=token, lost=times)
+    described = failures.describe(StepLost(f"step {step.name!r} was lost: {reason}", step=step.name))
+    return ev.StepRetrying(
+        op=state.op,
+        attempt=state.attempt,
+        delay_s=retry.loss_delay(times),
+        token=token,
+        error=described,
+        lost=times,
+    )
 
 
 def too_slow(step: Step[Any, Any], state: Attempts) -> ev.StepFailed:

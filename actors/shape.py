@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import cached_property
+from inspect import formatannotation
 from typing import Any, Final, cast
 
 import structlog
@@ -32,6 +33,10 @@ _STARS: Final = b'"**********"'
 """What pydantic writes in place of a secret."""
 _HUGE_NUMBER: Final = re.compile(rb"[0-9]{4300}")
 """Python refuses to read integers with more digits."""
+
+_ANYTHING: Final = (Exception, SystemExit)
+"""What code of the user's inside a type (a validator, a comparison) may raise. A `sys.exit` there must not end who
+reads a message; what suspends a workflow must pass."""
 
 _log = structlog.get_logger("fencepost.codec")
 
@@ -59,13 +64,16 @@ class Shape:
             SerializationError: it does not fit the hint, or is no data.
         """
         adapter = self._adapter
-        if adapter is None:
-            return untyped.encode(value)
         try:
-            fitting = adapter.validate_python(value, by_name=True)
+            if adapter is None:
+                return untyped.encode(value)
+            return self._written(adapter, adapter.validate_python(value, by_name=True))
+        except SerializationError:
+            raise
         except ValidationError as exc:
             raise _misfit(exc) from None
-        return self._written(adapter, fitting)
+        except _ANYTHING as exc:
+            raise SerializationError(f"writing it as {self._name} raised {_shown(exc)}") from exc
 
     def decode(self, data: bytes) -> Any:
         """Read what `encode` wrote.
@@ -85,14 +93,22 @@ class Shape:
 
     def _read(self, data: bytes, *, by_alias: bool) -> Any:
         adapter = self._adapter
-        if adapter is None:
-            return untyped.decode(data)
         try:
+            if adapter is None:
+                return untyped.decode(data)
             if untyped.TAG_BYTES in data:
                 return adapter.validate_python(untyped.decode(data), by_name=True, by_alias=by_alias)
             return adapter.validate_json(data, by_name=True, by_alias=by_alias)
+        except SerializationError:
+            raise
         except ValidationError as exc:
             raise _misfit(exc) from None
+        except _ANYTHING as exc:
+            raise SerializationError(f"reading it as {self._name} raised {_shown(exc)}") from exc
+
+    @property
+    def _name(self) -> str:
+        return formatannotation(self._hint)[:80]
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any] | None:
@@ -226,7 +242,15 @@ def _glimpse(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _one_line(exc: Exception) -> str:
+def _shown(exc: BaseException) -> str:
+    try:
+        said = _one_line(exc)
+    except Exception:  # noqa: BLE001  (a __str__ of the user's)
+        said = ""
+    return f"{type(exc).__name__}: {said}" if said else type(exc).__name__
+
+
+def _one_line(exc: BaseException) -> str:
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     return " ".join(lines[1:] if len(lines) > 1 and lines[0].startswith("Pydantic") else lines)[:200]
 

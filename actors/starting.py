@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import unicodedata
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal
@@ -91,6 +92,8 @@ def checked_id(given: str) -> str:
         raise InvalidInput(f"the id has {len(given):,} characters, more than {ID_CHARACTERS_MAX}")
     if given.startswith("run_"):
         raise InvalidInput(f"the id {given!r} begins with run_, which is kept for Fencepost's own ids")
+    if any(unicodedata.category(character) == "Cc" for character in given):
+        raise InvalidInput(f"the id {given!r} holds a control character, which no list could show")
     try:
         given.encode()
     except UnicodeEncodeError:

@@ -7,6 +7,7 @@ The app's lifespan is entered on it before any step is served and left after the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import sys
 import threading
@@ -94,8 +95,12 @@ class StepLoop:
 
     async def stop(self) -> None:
         """Leave the lifespan and end the thread. Never raises; a thread that does not end is left behind."""
+        if self._thread.ident is None:  # never started: nobody says that it is gone
+            self._loop.close()
+            return
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
+            with contextlib.suppress(RuntimeError):  # it has just closed its loop itself
+                self._loop.call_soon_threadsafe(self._stop.set)
         try:
             await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(self._gone)), _EXIT_MAX_S)
         except TimeoutError:

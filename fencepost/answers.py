@@ -37,6 +37,32 @@ class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
     attributes: dict[str, str] = {}
 
 
+class OpenStep(msgspec.Struct, frozen=True):
+    """A step that has not ended: what it does or waits for, and when it is tried again."""
+
+    op: str
+    name: str = ""
+    queue: str = ""
+    state: str = ""
+    attempt: int = 0
+    lost: int = 0
+    retry_at: datetime | None = None
+
+
+class OpenTimer(msgspec.Struct, frozen=True):
+    """A timer that has not run out."""
+
+    op: str
+    due: datetime
+
+
+class RunNow(RunStatus, frozen=True, kw_only=True):
+    """How far a run is, and what it waits for."""
+
+    steps: list[OpenStep] = []
+    timers: list[OpenTimer] = []
+
+
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True):
     """A line of a run's log. `data` depends on the type; `tick` is None for what came from outside."""
 

@@ -67,6 +67,18 @@ class Asking:
         self.bus = bus
         self.answered = False
         """Whether anybody ever answered: then an absence is one, and not a wrong address or namespace."""
+        self.closed = ""
+        """Why nothing can be asked now, when that is so: the bus has not been opened."""
+
+    def opened(self) -> Bus:
+        """Return the bus.
+
+        Raises:
+            RuntimeError: it is not open. To wait for that, as for a server that went away, would be in vain.
+        """
+        if self.closed:
+            raise RuntimeError(self.closed)
+        return self.bus
 
     async def ask(self, endpoint: str, kind: type[T], *, rest: str = "", wait_s: float = 0.0, **question: Any) -> T:
         """Ask and return the answer. `wait_s` is how long the node may wait for news.
@@ -85,8 +97,10 @@ class Asking:
     ) -> bytes:
         """Send a question as it is; with `once` never a second time unless it surely did not arrive."""
 
+        bus = self.opened()
+
         async def request() -> bytes:
-            reply = await self.bus.request(endpoint, body, rest=rest, timeout_s=wait_s + ANSWER_S)
+            reply = await bus.request(endpoint, body, rest=rest, timeout_s=wait_s + ANSWER_S)
             self.answered = True
             return _accepted(reply, about)
 
@@ -125,6 +139,8 @@ def _unavailable(error: Exception, *, once: bool) -> FencepostError:
         return error
     if isinstance(error, Unreachable) and once:
         return Unavailable(f"{error}; it may have happened all the same: look before you do it again")
+    if isinstance(error, NoResponder):
+        return Unavailable("no node answers: start a node of this namespace, or give the namespace of one that runs")
     return Unavailable(str(error))
 
 

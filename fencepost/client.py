@@ -8,8 +8,8 @@ from fencepost.bus import BusError, JetStreamBus
 
 from .answers import DeadLetter, DeadPage, RunPage, RunStatus, Started, read
 from .asking import Asking, patiently
-from .envelopes import OnDuplicate, envelope, name_of, new_id, sendable
-from .errors import Unavailable
+from .envelopes import OnDuplicate, envelope, name_of, new_id, sendable, takes_no_single
+from .errors import InvalidInput, Unavailable
 from .handle import RunHandle
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ R = TypeVar("R")
 
 PAGE: Final = 200
 OWN_ID: Final = "run_"
+NOT_ENTERED: Final = "this client is not connected: use `async with Client.connect(…) as client:`, and call it inside"
 DEFAULT_URL: Final = "nats://localhost:4222"
 
 
@@ -47,6 +48,7 @@ class Client:
         bus = JetStreamBus(url, namespace, role="client", name="fencepost-client", credentials=credentials)
         client = cls(bus)
         client._owned = bus
+        client._asking.closed = NOT_ENTERED
         return client
 
     async def __aenter__(self) -> Self:
@@ -55,10 +57,12 @@ class Client:
                 await self._owned.open()
             except BusError as error:
                 raise Unavailable(str(error)) from error
+            self._asking.closed = ""
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._owned is not None:
+            self._asking.closed = NOT_ENTERED
             await self._owned.close()
 
     @property
@@ -111,7 +115,7 @@ class Client:
 
         Raises:
             RunExists: the id belongs to a run with other input; with `on_duplicate="raise"` to any run.
-            TypeError, SerializationError: the arguments do not fit.
+            TypeError, SerializationError: it is no workflow, or the arguments do not fit.
             InvalidInput: a node says they do not fit.
             ValueTooLarge: the input is over the server's limit.
             Unavailable: nobody answers. With an id of yours, starting it again is harmless.
@@ -126,7 +130,14 @@ class Client:
             attributes=attributes,
         )
         # Told to refuse a duplicate, a node would refuse our own second question.
-        return await self._started(workflow, body, about=id or "", once=bool(id) and on_duplicate == "raise")
+        once = bool(id) and on_duplicate == "raise"
+        try:
+            return await self._started(workflow, body, about=id or "", once=once)
+        except InvalidInput as refusal:
+            if not (args and takes_no_single(refusal)):
+                raise
+            named = name_of(workflow)
+            raise InvalidInput(f"{named} takes no single value: give keyword arguments ({refusal})") from refusal
 
     async def start_raw(self, workflow: str, body: bytes) -> RunHandle[Any]:
         """Start with an envelope as it is, `{"id": …, "input": …}`; a node checks it. See `start`.
@@ -177,8 +188,8 @@ class Client:
             ValueTooLarge: over the server's limit.
             Unavailable: it was not stored, as far as we know.
         """
-        name = sendable(workflow)
-        await patiently(lambda: self._asking.bus.publish_start(name, body, headers), once=once)
+        name, bus = sendable(workflow), self._asking.opened()
+        await patiently(lambda: bus.publish_start(name, body, headers), once=once)
 
     # ---- what is there
 

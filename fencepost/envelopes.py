@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 from pydantic_core import PydanticSerializationError, to_json
 from ulid import ULID
+
+from fencepost.actors import Step, Workflow
 
 from .errors import InvalidInput, SerializationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fencepost.actors import Workflow
-
 OnDuplicate = Literal["attach", "raise"]
+
+_TAKES_NO_SINGLE: Final = "takes no single input"
+"""What a node's refusal says when a workflow has not exactly one parameter: it has no type of its own."""
 
 
 class Start(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,6 +50,43 @@ def sendable(name: str) -> str:
     return name
 
 
+def takes_no_single(refusal: InvalidInput) -> bool:
+    """Tell whether a node refused an `input` because the workflow takes values by parameter name."""
+    return _TAKES_NO_SINGLE in str(refusal)
+
+
+def checked_id(id: str) -> str:  # noqa: A002  (its name in the envelope)
+    """Return an id that can be shown.
+
+    Raises:
+        InvalidInput: it holds a control character.
+    """
+    if any(unicodedata.category(character) == "Cc" for character in id):
+        raise InvalidInput(f"the id {id!r} holds a control character: leave it out")
+    return id
+
+
+def checked_workflow(given: object) -> Workflow[..., Any] | str:
+    """Return what can be started.
+
+    Raises:
+        TypeError: it is a step, or a function that is no workflow.
+    """
+    if isinstance(given, str | Workflow):
+        return cast("Workflow[..., Any] | str", given)
+    if isinstance(given, Step):
+        step = cast("Step[..., Any]", given)
+        raise TypeError(f"{step.name!r} is a step: start a workflow that calls it")
+    named = repr(getattr(given, "__name__", "")) if callable(given) else f"a {type(given).__name__}"
+    raise TypeError(f"{named} is no workflow: give an `async def` with @workflow, or a workflow's name")
+
+
+def _instant(at: object) -> datetime | None:
+    if at is None or isinstance(at, datetime):
+        return at if at is None or at.tzinfo else at.replace(tzinfo=UTC)
+    raise TypeError(f"at is a datetime, not {at!r}")
+
+
 def new_id() -> str:
     """Return an id for a start that was given none, so that it can be sent twice and happens once."""
     return str(ULID())
@@ -64,15 +105,16 @@ def envelope(
     """Return the start message of a call.
 
     Raises:
-        TypeError: the arguments do not match the workflow's parameters.
+        TypeError: it is no workflow, or the arguments do not match its parameters.
         SerializationError: a value does not fit its type, or is no data.
+        InvalidInput: the id cannot be shown.
         ValueError: `on_duplicate` is neither "attach" nor "raise".
     """
     if on_duplicate not in {"attach", "raise"}:
         raise ValueError(f"on_duplicate is 'attach' or 'raise', not {on_duplicate!r}")
-    when = at if at is None or at.tzinfo else at.replace(tzinfo=UTC)
-    values = _plain(args, kwargs) if isinstance(workflow, str) else _typed(workflow, args, kwargs)
-    start = Start(id=id, attributes=dict(attributes or {}), at=when, on_duplicate=on_duplicate, **values)
+    known, when = checked_workflow(workflow), _instant(at)
+    values = _plain(args, kwargs) if isinstance(known, str) else _typed(known, args, kwargs)
+    start = Start(id=checked_id(id), attributes=dict(attributes or {}), at=when, on_duplicate=on_duplicate, **values)
     return msgspec.json.encode(start)
 
 
@@ -88,7 +130,7 @@ def _typed(workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: Mapping[
 def _plain(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, msgspec.Raw]:
     """Write what is sent to a workflow known by name only: one value, or values by parameter name."""
     if len(args) > 1 or (args and kwargs):
-        raise TypeError("a workflow started by name takes one value, or keyword arguments by parameter name")
+        raise TypeError("a workflow started by name takes one value, or keyword arguments: one for each parameter")
     if args:
         return {"input": _json(args[0])}
     return {"kwargs": _json(dict(kwargs))} if kwargs else {}

@@ -1,6 +1,6 @@
 """Settings: `FENCEPOST_*` variables, over a TOML file, over defaults.
 
-    FENCEPOST_NATS_URL=nats://nats:4222 FENCEPOST_STEP_SLOTS=16 fencepost node app
+    FENCEPOST_NATS_URL=nats://nats:4222 FENCEPOST_STEP_SLOTS=16 python service.py    # with `Node(app)` in it
 
     # the file that FENCEPOST_CONFIG names, else fencepost.toml in the current folder; names in lower case
     nats_url = "nats://nats:4222"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import logging
+import sys
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import structlog
 
 from fencepost.actors import Node as Actors
 from fencepost.actors import NodeSettings
@@ -14,9 +18,15 @@ from .errors import Unavailable
 from .settings import MEMORY, Settings
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fencepost.actors import App
     from fencepost.bus import Bus
     from fencepost.world import World
+
+
+_in_use: Final[set[Path | None]] = set()
+"""The world files of the nodes in this process: the lock alone cannot say who holds it."""
 
 
 async def open_world(settings: Settings) -> World:
@@ -31,9 +41,15 @@ async def open_world(settings: Settings) -> World:
             path.parent.mkdir(parents=True, exist_ok=True)
         return await SQLiteWorld.connect(path or MEMORY, namespace=settings.namespace)
     except WorldError as error:
-        raise Unavailable(str(error)) from error
+        raise Unavailable(_told_whose(path, str(error))) from error
     except OSError as error:
         raise Unavailable(f"{path} cannot be made here: {error.strerror}") from error
+
+
+def _told_whose(path: Path | None, text: str) -> str:
+    if path is None or path.resolve() not in _in_use:
+        return text
+    return f"{path} is in use by another Node of this process: stop that one, or give this one a file of its own"
 
 
 async def open_bus(settings: Settings) -> Bus:
@@ -72,6 +88,17 @@ def node_settings(settings: Settings) -> NodeSettings:
     )
 
 
+def log_sanely(level: str) -> None:
+    """Log what matters to stderr, unless the program has set its logging up: the default is all of it, on stdout."""
+    if structlog.is_configured():
+        return
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # the stderr of that moment: it may be replaced
+        cache_logger_on_first_use=False,
+    )
+
+
 class Node:
     """A node in this process. `async with Node(app) as node:` serves until the block ends.
 
@@ -87,6 +114,7 @@ class Node:
         self._given_world, self._given_bus = world, bus
         self._world, self._bus = world, bus
         self._actors: Actors | None = None
+        self._file: Path | None = None
 
     async def start(self) -> None:
         """Open what is needed and serve.
@@ -95,8 +123,9 @@ class Node:
             Unavailable: the store or NATS cannot be reached or used.
             LifespanError: the app's lifespan failed.
         """
+        log_sanely(self.settings.log_level)
         try:
-            self._world = self._given_world or await open_world(self.settings)
+            self._world = self._given_world or await self._opened_world()
             self._bus = self._given_bus or await open_bus(self.settings)
             actors = Actors(self.app, self._world, self._bus, node_settings(self.settings))
             self._actors = actors
@@ -114,6 +143,12 @@ class Node:
         finally:
             await self._close()
 
+    async def _opened_world(self) -> World:
+        world, path = await open_world(self.settings), self.settings.world_path
+        self._file = path and path.resolve()
+        _in_use.add(self._file)
+        return world
+
     async def _close(self) -> None:
         if self._bus is not None and self._given_bus is None:
             bus, self._bus = self._bus, None
@@ -121,6 +156,7 @@ class Node:
         if self._world is not None and self._given_world is None:
             world, self._world = self._world, None
             await world.close()
+            _in_use.discard(self._file)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -81,7 +81,16 @@ def start_command(
         typer.Option(
             "--input",
             "-i",
-            help="JSON, @file.json, @file.jsonl (one run a line), or - for lines on stdin.",
+            help="JSON, @file.json, @file.jsonl (one run a line), or - for lines on stdin. One parameter: its value."
+            ' Several: an object by parameter name, also as {"kwargs": {…}}.',
+            show_default=False,
+        ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg",
+            help="name=value instead of --input, once for each parameter; the value is JSON, else a text.",
             show_default=False,
         ),
     ] = None,
@@ -94,6 +103,12 @@ def start_command(
         ),
     ] = "",
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end; exit 1 if a run failed.")] = False,
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            "--timeout", help="Wait for the end at most so long: 30, 90s, 5m. The run goes on.", show_default=False
+        ),
+    ] = None,
     attribute: Annotated[
         list[str] | None,
         typer.Option("--attribute", "-a", help="key=value, to find it by; may be repeated.", show_default=False),
@@ -102,16 +117,27 @@ def start_command(
     namespace: Namespace = None,
     folder: Dir = None,
     json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
+    verbose: Verbose = False,
 ) -> int:
     """Start one run, or one per line. Answered when it is durable.
 
-    A line that is refused is reported with its number; the others go on. Exit 1 if any was refused.
+    A line that is refused is reported with its number; the others go on. Exit 1 if any was refused. With --wait a
+    workflow that no node knows is waited for only as long as --timeout says.
     """
     from .connecting import where  # noqa: PLC0415  (heavy)
-    from .starting import Wanted, start  # noqa: PLC0415
+    from .starting import Wanted, seconds_of, start  # noqa: PLC0415
 
-    wanted = Wanted(workflow, given, named, wait, tuple(attribute or ()), json)
+    wanted = Wanted(
+        workflow,
+        given,
+        named,
+        wait or limit is not None,
+        tuple(attribute or ()),
+        json,
+        tuple(arguments or ()),
+        None if limit is None else seconds_of(limit),
+        verbose,
+    )
     return start(wanted, lambda: where(url, namespace, folder))
 
 
@@ -124,7 +150,8 @@ def runs_ls(
         typer.Option(
             "--status",
             "-s",
-            help="Only with this status: live, stalled, pending, running, completed, failed, cancelled, terminated.",
+            help="Only with this status: pending, running, stalled (waits for a person), completed, failed, cancelled,"
+            " terminated; or live: all that have not ended.",
             show_default=False,
         ),
     ] = "",
@@ -152,13 +179,13 @@ def runs_show(
     namespace: Namespace = None,
     folder: Dir = None,
     json: Json = False,
-    verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
+    verbose: Verbose = False,
 ) -> int:
-    """Show one run: how far it is, and how it ended."""
+    """Show one run: how far it is, what it waits for, and how it ended; with -v where its error was raised."""
     from . import runs as work  # noqa: PLC0415  (heavy)
     from .connecting import where  # noqa: PLC0415
 
-    return work.show(named, lambda: where(url, namespace, folder), json=json)
+    return work.show(named, lambda: where(url, namespace, folder), json=json, verbose=verbose)
 
 
 @runs.command("events")
@@ -265,7 +292,10 @@ def doctor_command(
     json: Json = False,
     verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
 ) -> int:
-    """Check server, streams, node, clock and leftovers, and say what to do. Exit 1 if anything is bad."""
+    """Check server, streams, node, clock and leftovers, and say what to do.
+
+    Exit 3 if no server or no node can be reached, 1 if anything else is bad.
+    """
     from .connecting import where  # noqa: PLC0415  (heavy)
     from .doctor import doctor  # noqa: PLC0415
 

@@ -47,9 +47,7 @@ def where(url: str | None, namespace: str | None, folder: Path | None) -> Where:
     """
     given = {"namespace": namespace} if namespace else {}
     settings = Settings.load(**given)
-    dev = (
-        None if url or (settings.nats_url and folder is None) else devfile.found_from((folder or Path.cwd()).resolve())
-    )
+    dev = None if url or (settings.nats_url and folder is None) else _dev_of((folder or Path.cwd()).resolve())
     if folder is not None and dev is None and not url:
         raise CommandError(
             f"no fencepost dev has run in {folder} or around it: start it, or give --url", Exit.UNREACHABLE
@@ -61,6 +59,11 @@ def where(url: str | None, namespace: str | None, folder: Path | None) -> Where:
         credentials=settings.nats_creds,
         dev=dev,
     )
+
+
+def _dev_of(folder: Path) -> DevFile | None:
+    """Return the `dev` around a folder, or the one whose state folder it is itself."""
+    return devfile.read(folder) or devfile.found_from(folder)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -52,19 +52,26 @@ class Check:
     what: str
     found: str
     todo: str = ""
+    unreachable: bool = False
+    """Whether there is nobody who answers."""
+
+    def told(self) -> dict[str, str]:
+        """Return what people and programs read."""
+        return {"state": self.state, "what": self.what, "found": self.found, "todo": self.todo}
 
 
 def doctor(where: Callable[[], Where], *, json: bool) -> int:
-    """Look, print, and return the exit code: 3 without a server, 1 when something is bad."""
+    """Look, print, and return the exit code: 3 when no server or no node answers, 1 when something else is bad."""
     place = where()
     checks = asyncio.run(_all(place))
     if json:
         for check in checks:
-            emit(asdict(check))
+            emit(check.told())
     else:
-        show_table(("state", "what", "found", "what to do"), [tuple(asdict(check).values()) for check in checks])
-    bad = {check.what for check in checks if check.state == "bad"}
-    return Exit.UNREACHABLE if bad & {"server", "node"} else Exit.FAILED if bad else Exit.OK
+        show_table(("state", "what", "found", "what to do"), [tuple(check.told().values()) for check in checks])
+    if any(check.unreachable for check in checks):
+        return Exit.UNREACHABLE
+    return Exit.FAILED if any(check.state == "bad" for check in checks) else Exit.OK
 
 
 async def _all(place: Where) -> list[Check]:
@@ -82,7 +89,10 @@ async def _all(place: Where) -> list[Check]:
             )
     except (NatsError, OSError, ValueError) as error:
         todo = "start `fencepost dev`, or say with --url or FENCEPOST_NATS_URL where it is"
-        return [*checks, Check("bad", "server", f"{place.url} cannot be reached: {_said(error)}", todo)]
+        return [
+            *checks,
+            Check("bad", "server", f"{place.url} cannot be reached: {_said(error)}", todo, unreachable=True),
+        ]
     try:
         checks += [check async for check in _server(nats, place)]
         checks += [check async for check in _node(nats, place)]
@@ -104,7 +114,7 @@ def _said(error: BaseException) -> str:
 
 def _dev(place: Where) -> Check:
     if place.dev is None:
-        return Check("ok", "dev", "no dev.json is used here")
+        return Check("ok", "dev", "no `fencepost dev` is used from this folder")
     if processes.is_running(place.dev.node):
         return Check("ok", "dev", f"runs as pid {place.dev.node.pid if place.dev.node else 0}, of {place.dev.target}")
     todo = "start it again: it goes on where it was"
@@ -131,11 +141,11 @@ async def _server(nats: Nats, place: Where) -> AsyncIterator[Check]:
     info = await _asked(nats, "$JS.API.INFO")
     if info is None or "error" in info:
         why = info["error"].get("description", "") if info else "it is off"
-        yield Check("bad", "jetstream", why, "start nats-server with -js, and let this account use it")
+        yield Check("bad", "jetstream", why, "start nats-server with JetStream (-js), and let this user use it")
         return
     level = int(info.get("api", {}).get("level", 0))
-    todo = "" if level >= LEVEL_MIN else "are all servers of the cluster 2.14 or newer?"
-    yield Check("bad" if todo else "ok", "jetstream", f"on, level {level}, {info.get('streams', 0)} streams", todo)
+    todo = "" if level >= LEVEL_MIN else "is every server of the cluster 2.14 or newer?"
+    yield Check("bad" if todo else "ok", "jetstream", f"on, API level {level}, {info.get('streams', 0)} streams", todo)
     for name, wanted in ESSENTIAL.items():
         yield _stream(
             f"FP_{place.namespace}_{name}",
@@ -170,7 +180,7 @@ async def _node(nats: Nats, place: Where) -> AsyncIterator[Check]:
     took_ms = (time.perf_counter() - began) * 1000
     if answer is None:
         todo = "start a node of this namespace, or give another --namespace"
-        yield Check("bad", "node", f"nobody answers in namespace {place.namespace}", todo)
+        yield Check("bad", "node", f"none answers in namespace {place.namespace}", todo, unreachable=True)
         return
     info = msgspec.convert(answer, Info)
     slow = took_ms > SLOW_MS

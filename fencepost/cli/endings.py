@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,14 +12,14 @@ import msgspec
 from ..answers import Ending
 from ..errors import Unavailable
 from ..handle import RunHandle
-from .output import plain
+from .output import plain, plain_lines
 
 if TYPE_CHECKING:
     from fencepost.world import events as ev
 
     from ..asking import Asking
 
-__all__ = ["Ended", "ended", "error_text", "shown"]
+__all__ = ["Ended", "ended", "error_text", "shown", "traced"]
 
 WAIT_S: Final = 2.0
 """How long one question waits: a run that stalls meanwhile is told by the next one only."""
@@ -32,39 +34,48 @@ class Ended:
     """JSON."""
     error: str = ""
     code: str = ""
+    traceback: str = ""
+    """What was recorded where it was raised, with its causes."""
 
-    def view(self) -> dict[str, Any]:
+    def view(self, *, verbose: bool = False) -> dict[str, Any]:
         """Return it for machines."""
         if self.status == "completed":
             return {"status": self.status, "result": msgspec.Raw(self.result)}
-        return {"status": self.status, "code": self.code, "error": self.error}
+        more = {"traceback": self.traceback} if verbose and self.traceback else {}
+        return {"status": self.status, "code": self.code, "error": self.error, **more}
 
     def result_text(self) -> str:
         """Return the result for people: JSON with room in it."""
         return msgspec.json.format(self.result, indent=2).decode(errors="replace")
 
 
-async def ended(asking: Asking, run_id: str, *, wait_s: float = WAIT_S) -> Ended:
+async def ended(asking: Asking, run_id: str, *, limit_s: float | None = None) -> Ended:
     """Return how a run ended, once it did or is stalled. Servers may go and come back meanwhile.
 
-    With `wait_s=0` it is looked at once; the status of one that goes on is its own.
+    After `limit_s` it is how far the run is, with its own status; with 0 it is looked at once.
     """
+    now_s = asyncio.get_running_loop().time
+    until_s = None if limit_s is None else now_s() + limit_s
     while True:
+        left_s = WAIT_S if until_s is None else max(0.0, min(WAIT_S, until_s - now_s()))
         try:
-            ending = await asking.ask("result", Ending, id=run_id, wait_s=wait_s)
+            ending = await asking.ask("result", Ending, id=run_id, wait_s=left_s)
         except Unavailable:
-            if not asking.answered:
+            if not asking.answered or not left_s:
                 raise
             continue
-        if not ending.waiting or ending.stalled or not wait_s:
+        if not ending.waiting or ending.stalled:
             return await _told(asking, ending)
+        if not left_s:
+            return Ended(ending.status, error="the time to wait is over, the run goes on")
 
 
 async def _told(asking: Asking, ending: Ending) -> Ended:
     if ending.stalled:
         return Ended("stalled", error=ending.stalled)
     if ending.status != "completed":
-        return Ended(ending.status, error=error_text(ending.error) or ending.reason, code=ending.code)
+        said = error_text(ending.error) or ending.reason
+        return Ended(ending.status, error=said, code=ending.code, traceback=traced(ending.error))
     if ending.ref:
         large = RunHandle(asking, ending.run_id, ending.run_id, bytes)
         return Ended("completed", await large.result())
@@ -79,7 +90,23 @@ def error_text(error: ev.ErrorData | None) -> str:
     return ": ".join(part for part in (name, error.message) if part)
 
 
-def shown(id: str, end: Ended) -> str:  # noqa: A002  (as users call it)
-    """Return one sentence about a run that did not complete."""
-    verb = {"stalled": "is", "failed": "has"}.get(end.status, "was")
-    return f"run {plain(id)} {verb} {end.status}" + (f": {plain(end.error)}" if end.error else "")
+def traced(error: ev.ErrorData | None) -> str:
+    """Return an error with its recorded frames, each cause below what it led to; nothing when there are no frames."""
+    if error is None or not (error.traceback or error.cause or error.group):
+        return ""
+    parts = [f"{error_text(error)}\n{error.traceback}".rstrip()]
+    parts += [textwrap.indent(_below(member), "  ") for member in error.group]
+    if error.cause is not None:
+        parts.append(f"caused by {_below(error.cause)}")
+    return "\n".join(parts)
+
+
+def _below(error: ev.ErrorData) -> str:
+    return traced(error) or error_text(error)
+
+
+def shown(id: str, end: Ended, *, verbose: bool = False) -> str:  # noqa: A002  (as users call it)
+    """Return one sentence about a run that did not complete; when `verbose` with what was recorded below it."""
+    verb = {"failed": "has", "cancelled": "was", "terminated": "was"}.get(end.status, "is")
+    sentence = f"run {plain(id)} {verb} {end.status}" + (f": {plain(end.error)}" if end.error else "")
+    return f"{sentence}\n{plain_lines(end.traceback)}" if verbose and end.traceback else sentence

@@ -7,7 +7,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from .exits import Exit, judged
-from .output import complain, quiet_pipe
+from .output import complain, quiet_pipe, say
 from .place import seed_early
 
 if TYPE_CHECKING:
@@ -33,7 +33,10 @@ def run(arguments: Sequence[str]) -> int:
         if "-v" in arguments or "--verbose" in arguments:
             traceback.print_exc()
         sentence, code = judged(error)
-        complain(sentence)
+        if sentence.startswith("Usage: "):  # typer's help for a command without its subcommand
+            say(sentence)
+        else:
+            complain(sentence)
         return code
     return code if isinstance(code, int) else Exit.OK
 

@@ -13,7 +13,7 @@ import msgspec
 
 from ..answers import Started
 from ..answers import read as read_answer
-from ..envelopes import Start, new_id
+from ..envelopes import Start, checked_id, new_id, takes_no_single
 from ..errors import FencepostError, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..asking import Asking
     from .lines import Line
 
-__all__ = ["Fed", "Feeder", "Refused", "sent"]
+__all__ = ["Fed", "Feeder", "Refused", "Sender", "kwargs_in"]
 
 AT_ONCE: Final = 64
 
@@ -63,33 +63,57 @@ class OnRefused(Protocol):
         ...
 
 
-async def sent(
-    asking: Asking,
-    workflow: str,
-    raw: bytes,
-    *,
-    id: str = "",  # noqa: A002  (its name in the envelope)
-    attributes: Mapping[str, str] | None = None,
-) -> Started:
-    """Start one run with a JSON text as its input (empty: none).
+@dataclass(slots=True)
+class Sender:
+    """Starts runs of one workflow from JSON texts."""
 
-    Without an id it gets one, so that a lost answer can be asked for again.
+    asking: Asking
+    workflow: str
+    attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    by_name: bool = False
+    """Whether it takes values by parameter name. A node tells it, by its refusal of a single one."""
 
-    Raises:
-        FencepostError: refused, or nobody answers.
-    """
-    given = msgspec.Raw(raw) if raw else msgspec.UNSET
-    start = Start(id=id or new_id(), input=given, attributes=dict(attributes or {}))
-    return read_answer(await asking.send("start", msgspec.json.encode(start), rest=workflow, about=start.id), Started)
+    async def send(self, raw: bytes, *, id: str = "") -> Started:  # noqa: A002  (its name in the envelope)
+        """Start one run (empty text: without input). For a workflow of several parameters it is an object of theirs.
+
+        Without an id it gets one, so that a lost answer can be asked for again.
+
+        Raises:
+            FencepostError: refused, or nobody answers.
+        """
+        named = checked_id(id) or new_id()
+        if not (self.by_name and raw):
+            try:
+                return await self._sent(Start(id=named, input=msgspec.Raw(raw) if raw else msgspec.UNSET))
+            except InvalidInput as refusal:
+                if not takes_no_single(refusal) or kwargs_in(raw) is None:
+                    raise
+        started = await self._sent(Start(id=named, kwargs=msgspec.Raw(kwargs_in(raw) or raw)))
+        self.by_name = True
+        return started
+
+    async def _sent(self, start: Start) -> Started:
+        body = msgspec.json.encode(msgspec.structs.replace(start, attributes=dict(self.attributes)))
+        return read_answer(await self.asking.send("start", body, rest=self.workflow, about=start.id), Started)
+
+
+def kwargs_in(raw: bytes) -> bytes | None:
+    """Return the values by parameter name: those under `kwargs` when an object has that key alone, else all of it."""
+    try:
+        fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        if fields.keys() != {"kwargs"}:
+            return raw
+        msgspec.json.decode(fields["kwargs"], type=dict[str, msgspec.Raw])
+        return bytes(fields["kwargs"])
+    except msgspec.MsgspecError:
+        return None
 
 
 @dataclass(slots=True)
 class Feeder:
     """Feeds one workflow."""
 
-    asking: Asking
-    workflow: str
-    attributes: Mapping[str, str] = field(default_factory=dict[str, str])
+    sender: Sender
     on_started: OnStarted | None = None
     on_refused: OnRefused | None = None
     fed: Fed = field(default_factory=Fed)
@@ -134,7 +158,7 @@ class Feeder:
             await self._refuse(line, InvalidInput(line.flaw))
             return
         try:
-            started = await sent(self.asking, self.workflow, line.raw, id=line.id, attributes=self.attributes)
+            started = await self.sender.send(line.raw, id=line.id)
         except Unavailable:
             raise
         except FencepostError as refusal:

@@ -20,7 +20,7 @@ from ..asking import Asking
 from ..envelopes import Start
 from ..errors import RunExists, Unavailable
 from .exits import Exit
-from .feeding import Fed, Feeder
+from .feeding import Fed, Feeder, Sender, kwargs_in
 from .lines import lines_of
 from .place import environment
 from .progress import progress_for
@@ -86,8 +86,9 @@ class FeedWork:
         def on_started(line: Line, started: Started) -> None:  # noqa: ARG001  (see OnStarted)
             progress.show(f"line {line.number} fed", line.number, None)
 
+        sender = Sender(self.asking, feed.workflow, by_name=self._by_name(feed))
         while True:
-            feeder = Feeder(self.asking, feed.workflow, on_started=on_started, on_refused=self._bury)
+            feeder = Feeder(sender, on_started=on_started, on_refused=self._bury)
             try:
                 with feed.input.open("rb") as file:
                     return await feeder.feed(lines_of(file, feed.id))
@@ -95,12 +96,15 @@ class FeedWork:
                 self.talk.note(f"feeding waits: {error}")
                 await asyncio.sleep(AGAIN_S)
 
+    def _by_name(self, feed: Feed) -> bool:
+        return len(self.plan.app.workflows[feed.workflow].params.signature.parameters) > 1
+
     async def _bury(self, line: Line, code: str, reason: str) -> None:
         feed = self.plan.project.feed
         if feed is None or code == RunExists.__name__:  # that id has its run; the line is reported as refused
             return
         digest = hashlib.sha256(line.raw).hexdigest()[:16]
-        body = _as_sent(line)
+        body = _as_sent(line, by_name=self._by_name(feed))
         cut = f" (kept are {BODY_BYTES_MAX:,} of its {len(body):,} bytes)" if len(body) > BODY_BYTES_MAX else ""
         letter = NewLetter(
             kind="start",
@@ -126,6 +130,9 @@ class FeedWork:
         return code
 
 
-def _as_sent(line: Line) -> bytes:
+def _as_sent(line: Line, *, by_name: bool) -> bytes:
     """Return the start message of a line, so that a replay sends the same; of a line that is none, its bytes."""
-    return msgspec.json.encode(Start(id=line.id, input=msgspec.Raw(line.raw))) if line.id else line.raw
+    if not line.id:
+        return line.raw
+    given = {"kwargs": msgspec.Raw(kwargs_in(line.raw) or line.raw)} if by_name else {"input": msgspec.Raw(line.raw)}
+    return msgspec.json.encode(Start(id=line.id, **given))

@@ -30,12 +30,17 @@ def ls(limit: int, where: Callable[[], Where], *, json: bool) -> int:
         for one in found:
             emit({name: value for name, value in msgspec.structs.asdict(one).items() if name in _LISTED})
         return Exit.OK
-    rows = [(one.id, ago(one.at), one.subject, one.code, one.reason, one.replayed_as) for one in found]
+    rows = [(one.id, ago(one.at), _short(one.subject), one.code, one.reason, one.replayed_as) for one in found]
     if rows:
-        show_table(("id", "when", "subject", "code", "reason", "replayed as"), rows)
+        show_table(("id", "when", "subject", "code", "reason", "replayed as"), rows, whole=frozenset({"when"}))
     else:
         complain("no dead letters")
     return Exit.OK
+
+
+def _short(subject: str) -> str:
+    """Leave out what all subjects of a namespace begin with."""
+    return subject.split(".", 2)[-1]
 
 
 _LISTED: Final = frozenset({"id", "at", "kind", "subject", "code", "reason", "body_bytes", "replayed_as"})
@@ -82,7 +87,9 @@ async def _replay_all(asking: Asking, ids: Sequence[str], *, json: bool) -> int:
             raise
         except FencepostError as error:
             code = Exit.FAILED
-            emit({"id": id, "error": type(error).__name__, "message": str(error)}) if json else complain(str(error))
+            emit({"id": id, "error": type(error).__name__, "message": str(error)}) if json else complain(
+                f"{plain(id)}: {error}"
+            )
             continue
         if json:
             emit({"id": id, "run_id": started.run_id, "existing": started.existing})

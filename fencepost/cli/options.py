@@ -27,8 +27,12 @@ Namespace = Annotated[
 Dir = Annotated[
     Path | None,
     typer.Option(
-        "--dir", help="Look for the fencepost dev of this folder instead of the current one.", show_default=False
+        "--dir",
+        help="Look for the fencepost dev of this folder, or of this --state, not of the current one.",
+        show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs: one document a line.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show tracebacks; of dev also debug logs.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show tracebacks, also of failed runs; of dev also debug logs.")
+]

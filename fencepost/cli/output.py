@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ago", "complain", "emit", "is_terminal", "plain", "quiet_pipe", "say", "show_table", "tell"]
+__all__ = ["ago", "complain", "emit", "is_terminal", "plain", "plain_lines", "quiet_pipe", "say", "show_table", "tell"]
+
+
+_NONE: Final = frozenset[str]()
+ID_SHOWN: Final = 34
 
 
 def tell(text: str) -> None:
@@ -52,11 +56,20 @@ def plain(text: object) -> str:
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(text))
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print rows under their titles; on a pipe without lines, so that other programs can cut them."""
+def plain_lines(text: str) -> str:
+    """Return a text of several lines, each without anything that moves a cursor."""
+    return "\n".join(plain(line) for line in text.split("\n"))
+
+
+def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, whole: frozenset[str] = _NONE) -> None:
+    """Print rows under their titles; on a pipe without lines and in full, so that other programs can cut them.
+
+    On a terminal empty columns are left out, long ids lose their middle, and the columns named `whole` nothing.
+    """
     cells = [[plain(cell) for cell in row] for row in rows]
     if is_terminal():
-        _draw(columns, cells)
+        used = [number for number in range(len(columns)) if any(row[number] for row in cells)]
+        _draw([columns[number] for number in used], [[row[number] for number in used] for row in cells], whole)
         return
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     for row in ([title.upper() for title in columns], *cells):
@@ -64,7 +77,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None
         tell("  ".join(padded).rstrip())
 
 
-def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], whole: frozenset[str]) -> None:
     from rich import box  # noqa: PLC0415  (a tenth of a second that pipes need not wait)
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
@@ -72,10 +85,17 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, title in enumerate(columns):
-        table.add_column(title, overflow="fold" if number == 0 else "ellipsis", no_wrap=number == 0)
-    for row in cells:
+        kept = number == 0 or title in whole
+        table.add_column(title, overflow="fold", no_wrap=kept)
+    for first, *others in cells:
+        row = [_middle_cut(first), *others]
         table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
     Console().print(table)
+
+
+def _middle_cut(text: str) -> str:
+    """Shorten what is longer than our own ids, which stay whole: people copy them."""
+    return text if len(text) <= ID_SHOWN else f"{text[: ID_SHOWN - 13]}…{text[-12:]}"
 
 
 _COLOURS = {

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ..answers import Changed, EventPage, RunEvent, RunPage, RunStatus
+from ..answers import Changed, EventPage, OpenStep, RunEvent, RunNow, RunPage, RunStatus
 from ..errors import FencepostError, InvalidInput, Unavailable
 from .connecting import asked
 from .endings import ended
 from .exits import CommandError, Exit
-from .output import ago, complain, emit, plain, show_table, tell
+from .output import ago, complain, emit, plain, plain_lines, show_table, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,6 +26,7 @@ __all__ = ["Query", "act", "events", "ls", "show"]
 PAGE: Final = 200
 FOLLOW_S: Final = 20.0
 DETAIL: Final = 100
+WHOLE: Final = frozenset({"status", "events", "created"})
 ENDED: Final = frozenset({"completed", "failed", "cancelled", "terminated"})
 
 
@@ -66,7 +67,7 @@ def ls(query: Query, where: Callable[[], Where], *, json: bool) -> int:
         return Exit.OK
     rows = [(run.id, run.workflow, run.status, run.events, ago(run.created_at), _next(run)) for run in found]
     if rows:
-        show_table(("id", "workflow", "status", "events", "created", "next"), rows)
+        show_table(("id", "workflow", "status", "events", "created", "next"), rows, whole=WHOLE)
     else:
         complain("no runs" + (" that fit" if any(fields.values()) else " yet"))
     return Exit.OK
@@ -88,21 +89,24 @@ def _next(run: RunStatus) -> str:
     return run.stalled or (ago(run.due) if run.ended_at is None else "")
 
 
-def show(id: str, where: Callable[[], Where], *, json: bool) -> int:  # noqa: A002
-    """Show a run and how it ended."""
+def show(id: str, where: Callable[[], Where], *, json: bool, verbose: bool = False) -> int:  # noqa: A002
+    """Show a run, what it waits for, and how it ended; when `verbose` also where its error was raised."""
 
-    async def look(asking: Asking) -> dict[str, Any]:
-        run = await asking.ask("status", RunStatus, id=id)
-        end = (await ended(asking, run.run_id, wait_s=0)).view() if run.status in ENDED else {}
-        return {**msgspec.structs.asdict(run), **end}
+    async def look(asking: Asking) -> tuple[RunNow, dict[str, Any]]:
+        run = await asking.ask("show", RunNow, id=id)
+        over = run.status in ENDED
+        return run, (await ended(asking, run.run_id, limit_s=0)).view(verbose=verbose) if over else {}
 
-    found = asked(where(), look)
+    run, end = asked(where(), look)
     if json:
-        emit(found)
+        emit({**msgspec.structs.asdict(run), **end})
         return Exit.OK
-    for name, value in found.items():
+    known = {name: value for name, value in msgspec.structs.asdict(run).items() if name not in {"steps", "timers"}}
+    for name, value in {**known, **end}.items():
         if value not in (None, "", {}):
             tell(f"{name + ':':<12} {_value(value)}")
+    for waits in _waits(run):
+        tell(f"{'waits for:':<12} {plain(waits)}")
     return Exit.OK
 
 
@@ -111,7 +115,19 @@ def _value(value: Any) -> str:
         return bytes(value).decode(errors="replace")
     if isinstance(value, dict):
         return msgspec.json.encode(value).decode()
-    return plain(value)
+    return plain_lines(str(value)).replace("\n", f"\n{'':<13}")
+
+
+def _waits(run: RunNow) -> list[str]:
+    steps = [f"step {step.name} ({step.op}): {_doing(step)}" for step in run.steps]
+    return [*steps, *(f"a timer ({timer.op}), due {ago(timer.due)}" for timer in run.timers)]
+
+
+def _doing(step: OpenStep) -> str:
+    again = f" {ago(step.retry_at)}" if step.retry_at else ""
+    tries = f", attempt {step.attempt}" if step.attempt > 1 else ""
+    lost = f", lost {step.lost} times" if step.lost else ""
+    return f"{step.state}{again}{tries}{lost}"
 
 
 def events(id: str, where: Callable[[], Where], *, follow: bool, after: int, json: bool) -> int:  # noqa: A002

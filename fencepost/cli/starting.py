@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import sys
 from collections import Counter
 from contextlib import ExitStack
@@ -12,13 +13,16 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from fencepost.actors import durations
+
 from .connecting import asked
 from .endings import ended, shown
 from .exits import CommandError, Exit
-from .feeding import Fed, Feeder, sent
+from .feeding import Fed, Feeder, Sender, kwargs_in
 from .lines import IdTemplate, Line, lines_of, template_of
 from .output import complain, emit, plain, say, tell
 from .progress import progress_for
+from .refusals import Refusals
 from .waiting import Info
 
 if TYPE_CHECKING:
@@ -29,10 +33,12 @@ if TYPE_CHECKING:
     from .connecting import Where
     from .progress import Progress
 
-__all__ = ["Wanted", "start"]
+__all__ = ["Wanted", "seconds_of", "start"]
 
 LINES: Final = frozenset({".jsonl", ".ndjson"})
 AT_ONCE: Final = 64
+UNKNOWN_S: Final = 2.0
+"""How long a run whose workflow the first node does not know is waited for: another node may know it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,10 @@ class Wanted:
     wait: bool
     attributes: tuple[str, ...]
     json: bool
+    arguments: tuple[str, ...] = ()
+    limit_s: float | None = None
+    """How long to wait at most."""
+    verbose: bool = False
 
     @property
     def file(self) -> Path | None:
@@ -57,16 +67,30 @@ class Wanted:
         return self.input == "-" or (self.file is not None and self.file.suffix.lower() in LINES)
 
 
+def seconds_of(text: str) -> float:
+    """Return a duration of the command line.
+
+    Raises:
+        CommandError: it is none.
+    """
+    try:
+        return durations.seconds(float(text) if text.replace(".", "", 1).isdecimal() else text)
+    except (ValueError, TypeError) as error:
+        raise CommandError(f"--timeout {text!r}: {error}", Exit.USAGE) from None
+
+
 def start(wanted: Wanted, where: Callable[[], Where]) -> int:
     """Start what is wanted and return the exit code."""
     attributes, template = _attributes(wanted.attributes), template_of(wanted.id)
+    if wanted.arguments and wanted.input is not None:
+        raise CommandError("--arg and --input say the same: give one of them", Exit.USAGE)
     if wanted.has_lines:
         if template.is_fixed:
             raise CommandError("--id gives every line the same id: use a field, such as '{id}'", Exit.USAGE)
         with ExitStack() as stack:
             file = _opened(wanted, stack)
             return asked(where(), lambda asking: _many(asking, wanted, attributes, lines_of(file, template)))
-    line = _single(wanted, template)
+    line = _single(wanted, _arguments(wanted) if wanted.arguments else _text(wanted), template)
     return asked(where(), lambda asking: _one(asking, wanted, attributes, line))
 
 
@@ -89,9 +113,8 @@ def _opened(wanted: Wanted, stack: ExitStack) -> IO[bytes]:
         raise CommandError(f"--input {wanted.file}: {error.strerror}", Exit.USAGE) from None
 
 
-def _single(wanted: Wanted, template: IdTemplate) -> Line:
+def _single(wanted: Wanted, text: bytes, template: IdTemplate) -> Line:
     """Return the one value as a line of its own."""
-    text = _text(wanted)
     if not text:
         if not (template.is_fixed or not template.text):
             raise CommandError("--id takes a field from the input, and there is no --input", Exit.USAGE)
@@ -107,6 +130,26 @@ def _single(wanted: Wanted, template: IdTemplate) -> Line:
         raise CommandError(f"--id {wanted.id!r} does not fit the input: {error}", Exit.USAGE) from None
 
 
+def _arguments(wanted: Wanted) -> bytes:
+    """Return the arguments by name as one object: each is JSON, or else a text."""
+    found: dict[str, msgspec.Raw] = {}
+    for text in wanted.arguments:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise CommandError(f"--arg {text!r} must be name=value", Exit.USAGE)
+        found[name] = _json_or_text(value)
+    return msgspec.json.encode(found)
+
+
+def _json_or_text(value: str) -> msgspec.Raw:
+    raw = value.encode("utf-8", "surrogateescape")
+    try:
+        msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return msgspec.Raw(msgspec.json.encode(raw.decode(errors="replace")))
+    return msgspec.Raw(raw)
+
+
 def _text(wanted: Wanted) -> bytes:
     if wanted.file is None:
         return (wanted.input or "").encode("utf-8", "surrogateescape")
@@ -120,29 +163,39 @@ def _text(wanted: Wanted) -> bytes:
 
 
 async def _one(asking: Asking, wanted: Wanted, attributes: dict[str, str], line: Line) -> int:
-    started = await sent(asking, wanted.workflow, line.raw, id=line.id, attributes=attributes)
-    await _warn_if_unknown(asking, wanted.workflow)
+    known = await _is_known(asking, wanted.workflow)
+    by_name = bool(wanted.arguments) or (not known and kwargs_in(line.raw) not in {None, line.raw})
+    started = await Sender(asking, wanted.workflow, attributes, by_name=by_name).send(line.raw, id=line.id)
     if not wanted.wait:
         _tell_started(started, json=wanted.json)
         return Exit.OK
     if not wanted.json:
         say(_as_text(started))
-    end = await ended(asking, started.run_id)
+    end = await ended(asking, started.run_id, limit_s=_limit_s(wanted, known=known))
     if wanted.json:
-        emit({"run_id": started.run_id, "id": started.id, "existing": started.existing, **end.view()})
+        end_view = end.view(verbose=wanted.verbose)
+        emit({"run_id": started.run_id, "id": started.id, "existing": started.existing, **end_view})
     elif end.status == "completed":
         tell(end.result_text())
     else:
-        complain(shown(started.id, end))
+        complain(shown(started.id, end, verbose=wanted.verbose))
     return Exit.OK if end.status == "completed" else Exit.FAILED
 
 
-async def _warn_if_unknown(asking: Asking, workflow: str) -> None:
+async def _is_known(asking: Asking, workflow: str) -> bool:
     """Say so when the node does not know the workflow: a misspelt name waits for ever, as a pending run."""
     info = await asking.ask("info", Info)
-    if workflow not in info.workflows:
-        known = ", ".join(info.workflows)
-        complain(f"the node that answered knows {known}, not {workflow!r}: such runs wait for a node that does")
+    if workflow in info.workflows:
+        return True
+    near = difflib.get_close_matches(workflow, info.workflows, 1)
+    meant = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(info.workflows)}."
+    complain(f"the node that answered knows no workflow {workflow!r}: {meant} Such runs wait for a node that does")
+    return False
+
+
+def _limit_s(wanted: Wanted, *, known: bool) -> float | None:
+    """Return how long to wait. For what may be misspelt not for ever: only until another node would have begun it."""
+    return UNKNOWN_S if wanted.limit_s is None and not known else wanted.limit_s
 
 
 def _tell_started(started: Started, *, json: bool) -> None:
@@ -161,10 +214,12 @@ def _as_text(started: Started) -> str:
 
 
 async def _many(asking: Asking, wanted: Wanted, attributes: dict[str, str], lines: Any) -> int:
-    await _warn_if_unknown(asking, wanted.workflow)
+    limit_s = _limit_s(wanted, known=await _is_known(asking, wanted.workflow))
     with progress_for(json=wanted.json) as progress:
         fed, starts = await _fed(asking, wanted, attributes, lines, progress)
-        failed = await _waited(asking, wanted, starts, progress) if wanted.wait else 0
+        failed = await _waited(asking, wanted, starts, progress, limit_s) if wanted.wait else 0
+    if fed.lines == 0 and wanted.file is None:
+        raise CommandError("there was no line on stdin: --input - takes one JSON value a line", Exit.USAGE)
     _tell_count(fed, json=wanted.json)
     if fed.lines == 0:
         complain("there was no line in the input")
@@ -175,8 +230,10 @@ async def _fed(
     asking: Asking, wanted: Wanted, attributes: dict[str, str], lines: Any, progress: Progress
 ) -> tuple[Fed, dict[str, str]]:
     starts: dict[str, str] = {}
+    refusals = Refusals(wanted.json)
 
     def on_started(line: Line, started: Started) -> None:
+        refusals.settle(line.number)
         if wanted.wait:
             starts[started.run_id] = started.id
         if wanted.json:
@@ -184,32 +241,33 @@ async def _fed(
         progress.show(f"{feeder.fed.started} started, {len(feeder.fed.refused)} refused", feeder.fed.lines, None)
 
     async def on_refused(line: Line, code: str, reason: str) -> None:
-        if wanted.json:
-            emit({"line": line.number, "error": code, "message": reason})
-        else:
-            complain(f"line {line.number}: {plain(reason)}")
+        refusals.settle(line.number, code, reason)
 
-    feeder = Feeder(asking, wanted.workflow, attributes, on_started=on_started, on_refused=on_refused)
+    sender = Sender(asking, wanted.workflow, attributes)
+    feeder = Feeder(sender, on_started=on_started, on_refused=on_refused)
     try:
-        return await feeder.feed(lines), starts
+        return await feeder.feed(refusals.noted(lines)), starts
     except Exception:
         _tell_count(feeder.fed, json=wanted.json)
         raise
 
 
-async def _waited(asking: Asking, wanted: Wanted, starts: dict[str, str], progress: Progress) -> int:
+async def _waited(
+    asking: Asking, wanted: Wanted, starts: dict[str, str], progress: Progress, limit_s: float | None
+) -> int:
     """Wait for all of them, tell how each ended, and return how many did not complete."""
     counts: Counter[str] = Counter()
-    places = asyncio.Semaphore(AT_ONCE)
+    places, now_s = asyncio.Semaphore(AT_ONCE), asyncio.get_running_loop().time
+    until_s = None if limit_s is None else now_s() + limit_s
 
     async def one(run_id: str, id: str) -> None:  # noqa: A002
         async with places:
-            end = await ended(asking, run_id)
+            end = await ended(asking, run_id, limit_s=None if until_s is None else max(0.0, until_s - now_s()))
         counts[end.status] += 1
         if wanted.json:
-            emit({"run_id": run_id, "id": id, **end.view()})
+            emit({"run_id": run_id, "id": id, **end.view(verbose=wanted.verbose)})
         elif end.status != "completed":
-            complain(shown(id, end))
+            complain(shown(id, end, verbose=wanted.verbose))
         told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         progress.show(told, counts.total(), len(starts))
 

@@ -144,16 +144,23 @@ async def test_a_cancelled_async_step_cleans_up_and_says_so(executor, gate):
     assert cleaned.is_set()
 
 
-async def test_a_step_cancelled_before_its_first_step_never_begins(executor):
+async def test_a_step_cancelled_before_its_first_step_never_begins(executor, gate):
+    async def holds_the_loop() -> None:
+        gate.pass_through()
+
     async def never() -> None:
         raise AssertionError
 
     one = call(never)
+    first = asyncio.create_task(executor.execute(call(holds_the_loop)))
+    await gate.reached()
     running = asyncio.create_task(executor.execute(one))
     await asyncio.sleep(0)
     executor.cancel(one.token)
+    gate.open()
 
     assert await running == Cancelled()
+    assert await first == Succeeded(b"null")
 
 
 async def test_a_cancelled_step_that_returns_nevertheless_has_succeeded(executor, gate):

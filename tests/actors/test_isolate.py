@@ -188,7 +188,7 @@ async def test_an_isolated_step_that_hangs_is_killed_at_its_timeout(isolating, s
 async def test_a_stopped_process_blocks_no_actor_and_is_killed_at_the_timeout(isolating, steps):
     pid = int((await isolating.execute(isolated(steps.pid))).result)
     os.kill(pid, signal.SIGSTOP)
-    os.waitid(os.P_PID, pid, os.WSTOPPED)
+    await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WSTOPPED)
 
     done = await isolating.execute(isolated(steps.echo, "more than a pipe holds" * 100_000, timeout_s=0.1))
 

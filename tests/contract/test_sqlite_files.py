@@ -242,7 +242,7 @@ async def test_nothing_is_left_open_when_only_the_second_connection_fails(opened
         with pytest.raises(Unusable):
             await opened()
 
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("fencepost")]
+    assert not [thread for thread in threading.enumerate() if thread.name in {"fencepost-write", "fencepost-read"}]
     assert not [file for file in psutil.Process().open_files() if file.path.startswith(str(path))]
     assert (await (await opened()).find("run_1")).run_id == "run_1"
 

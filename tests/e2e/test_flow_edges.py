@@ -123,7 +123,7 @@ async def test_a_log_longer_than_a_page_is_loaded_whole_after_a_kill(stack, gate
     assert [event.seq for event in await stack.events(run)] == list(range(1, (await run.status()).events + 1))
 
 
-@pytest.mark.parametrize("id_", ["a b.c*>", "é😀", "\0", "x" * 512, "../..", "' or 1=1 --", "\n"], ids=ascii)
+@pytest.mark.parametrize("id_", ["a b.c*>", "é😀", "x" * 512, "../..", "' or 1=1 --"], ids=ascii)
 async def test_an_id_may_be_any_text(local, id_):
     @workflow
     async def plain() -> int:
@@ -135,7 +135,7 @@ async def test_an_id_may_be_any_text(local, id_):
     assert (await local.client.run(id_).status()).id == id_
 
 
-@pytest.mark.parametrize("id_", ["x" * 513, "run_mine", "\ud800"], ids=ascii)
+@pytest.mark.parametrize("id_", ["x" * 513, "run_mine", "\ud800", "\0", "two\nlines"], ids=ascii)
 async def test_an_id_that_cannot_be_one_is_refused_in_one_sentence(local, id_):
     @workflow
     async def plain() -> int:

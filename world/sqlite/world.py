@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TypeVar
@@ -67,17 +68,19 @@ class SQLiteWorld(Face):
     @classmethod
     def _connect(cls, path: str, constants: schema.Constants, clock: Clock, max_value_bytes: int) -> SQLiteWorld:
         lock = None if path == MEMORY else _locked(path)
-        try:
-            core = _prepared(path, constants, clock, max_value_bytes)
-            writer = Lane("fencepost-write", core, write_each, path)
-            if lock is None:
-                return cls(writer, writer, None)
-            looking = Core(_connection(path), core.facts, clock, max_value_bytes)
-            return cls(writer, Lane("fencepost-read", looking, read_each, path), lock)
-        except BaseException:
+        with ExitStack() as opened:  # closed again, last first, when anything after it fails
             if lock is not None:
-                lock.release()
-            raise
+                opened.callback(lock.release)
+            core = _prepared(path, constants, clock, max_value_bytes)
+            opened.callback(core.connection.close)
+            writer = reader = Lane("fencepost-write", core, write_each, path)
+            opened.callback(writer.close)
+            if lock is not None:
+                looking = Core(_connection(path), core.facts, clock, max_value_bytes)
+                opened.callback(looking.connection.close)
+                reader = Lane("fencepost-read", looking, read_each, path)
+            opened.pop_all()
+            return cls(writer, reader, lock)
 
     async def _write(self, method: str, body: Body[T], size_bytes: int = 0) -> T:  # noqa: ARG002  (faults need it)
         return await self._writer.run(body, size_bytes)

@@ -1,0 +1,36 @@
+"""Says in the log what went wrong in a run: a retry, a loss, a failure, the end of the run by one.
+
+Names, numbers and the error's own sentence, cut short; never an argument or a result.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from fencepost.world import events as ev
+
+log = structlog.get_logger(__name__)
+SENTENCE_MAX = 200
+
+
+def tell(run_id: str, body: ev.EventBody, step: str) -> None:
+    """Log one event that is now durable, if it is trouble."""
+    match body:
+        case ev.StepRetrying(lost=lost, error=error, attempt=attempt, delay_s=delay_s) if lost:
+            log.warning("step lost", run=run_id, step=step, attempt=attempt, lost=lost, why=_said(error), in_s=delay_s)
+        case ev.StepRetrying(deferred=False, error=error, attempt=attempt, delay_s=delay_s):
+            log.info(
+                "step tried again", run=run_id, step=step, attempt=attempt, why=_said(error), in_s=round(delay_s, 2)
+            )
+        case ev.StepFailed(error=error, attempt=attempt, code=code):
+            log.info("step failed", run=run_id, step=step, attempt=attempt, code=code, why=_said(error))
+        case ev.RunFailed(error=error, code=code):
+            log.warning("run failed", run=run_id, code=code, why=_said(error))
+        case _:
+            return
+
+
+def _said(error: ev.ErrorData | None) -> str:
+    if error is None:
+        return ""
+    return f"{error.type.rpartition(':')[2]}: {error.message}"[:SENTENCE_MAX]

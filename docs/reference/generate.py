@@ -1,0 +1,247 @@
+"""Writes the pages beside it from the code, so that they cannot say anything else.
+
+    python docs/reference/generate.py     # writes them anew; a test compares them with what this would write
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic_core import PydanticUndefined
+
+from fencepost import Settings, errors
+from fencepost.actors import api, starting
+from fencepost.bus import Bell
+from fencepost.bus import errors as bus_errors
+from fencepost.bus.subjects import Subjects
+from fencepost.settings import PREFIX
+from fencepost.world import errors as world_errors
+from fencepost.world import events as ev
+
+HERE = Path(__file__).parent
+CLASSES = ((ev.ORDERS, "order"), (ev.TERMINAL, "end"), (ev.OUTCOMES, "outcome"), (ev.QUIET, "quiet"))
+ELSEWHERE = (ev.CancelRequested, ev.RunTerminated)
+"""What is appended from outside, by whoever asks."""
+
+
+def pages() -> dict[str, str]:
+    """Return every page by its file's name."""
+    written = {"settings": settings(), "errors": error_trees(), "events": events(), "subjects": subjects()}
+    return {f"{name}.md": f"{_MADE}{text.rstrip()}\n" for name, text in written.items()}
+
+
+_MADE = "<!-- made by docs/reference/generate.py: change the code, then run it -->\n\n"
+
+
+def table(head: str, rows: list[tuple[str, ...]]) -> str:
+    """Return a Markdown table; the head's columns are parted by `|`."""
+    names = [name.strip() for name in head.split("|")]
+    lines = [names, ["---"] * len(names), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines) + "\n"
+
+
+def first_line(thing: object) -> str:
+    """Return the first paragraph of a docstring, on one line."""
+    return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
+
+
+def code(text: object) -> str:
+    """Return a text as code."""
+    return f"`{text}`"
+
+
+# ---- settings
+
+
+def settings() -> str:
+    """Return the page of the settings."""
+    rows = [
+        (code(PREFIX + name.upper()), _allowed(field.annotation), _default(field), " ".join(field.description.split()))
+        for name, field in Settings.model_fields.items()
+        if field.description
+    ]
+    return (
+        "# Settings\n\nOf a node and of a client: environment variables, or the same names in small letters without the "
+        f"prefix in a TOML file\n(`fencepost.toml` of the current folder, or what `{PREFIX}CONFIG` names). What the "
+        "program gives is over the environment,\nand that over the file. An unknown name is an error that suggests the "
+        "nearest one; an empty variable is none. The table\n`[dev]` of the file belongs to `fencepost dev`.\n\n"
+        + table("variable | type | default | meaning", rows)
+    )
+
+
+def _allowed(annotation: Any) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return " or ".join(map(str, arguments))
+    if arguments and type(None) in arguments:
+        return _allowed(next(one for one in arguments if one is not type(None)))
+    names = {"str": "text", "int": "whole number", "float": "duration", "bool": "true or false", "Path": "path"}
+    return names.get(getattr(annotation, "__name__", ""), "texts")
+
+
+def _default(field: Any) -> str:
+    if field.default_factory is not None:
+        return "the host's name"
+    value = field.default
+    if value is PydanticUndefined or value is None or value == "":
+        return ""
+    return code(",".join(sorted(value)) if isinstance(value, frozenset) else str(value).lower())
+
+
+# ---- errors
+
+
+def error_trees() -> str:
+    """Return the page of the errors."""
+    parts = [
+        "# Errors\n\nAll that a user can meet are in `fencepost.errors`. What they are about are attributes; texts may "
+        "change.\n",
+        _tree(errors),
+        table("error | is a | means | attributes", [_error(getattr(errors, name)) for name in errors.__all__]),
+        "## In the store\n\nWhat a `World` raises. Clients see these translated into the ones above.\n",
+        _tree(world_errors),
+        "## On the bus\n\nWhat a `Bus` raises; clients see `Unavailable`, `ValueTooLarge` or `RequestRefused`.\n",
+        _tree(bus_errors),
+    ]
+    return "\n".join(parts)
+
+
+def _tree(module: Any) -> str:
+    drawn = re.search(r"^\w+Error\n.*", module.__doc__ or "", re.MULTILINE | re.DOTALL)
+    assert drawn, f"{module.__name__} draws no tree at its top"
+    return f"```text\n{drawn[0].rstrip()}\n```\n"
+
+
+def _error(kind: type[Exception]) -> tuple[str, ...]:
+    bases = ", ".join(code(base.__name__) for base in kind.__bases__)
+    return code(kind.__name__), bases, first_line(kind), ", ".join(map(code, _attributes(kind)))
+
+
+def _attributes(kind: type[Exception]) -> list[str]:
+    """Return what the constructor keeps, the inherited ones too."""
+    found: dict[str, None] = {}
+    for one in reversed(kind.__mro__):
+        if one.__module__.startswith("fencepost") and "__init__" in vars(one):
+            found |= dict.fromkeys(re.findall(r"self\.(\w+) = ", inspect.getsource(one.__init__)))  # type: ignore[misc]
+    return list(found)
+
+
+# ---- events
+
+
+def events() -> str:
+    """Return the page of the events."""
+    parts = [
+        "# Events\n\nA run's log: `fencepost runs events`, `run.events()`. Each has a position `seq` (1, 2, 3 … without a "
+        "hole), `at`, `type`,\n`op` (the path of its operation, empty for the run itself), and `tick`, which is empty for "
+        "what came from outside.\n",
+        table("type | kind | what it says", [(code(_tag(body)), _kind(body), first_line(body)) for body in _bodies()]),
+        "Orders are what code asked for; outcomes need their claim; after an end nothing follows. A value is `json` in "
+        "place,\nor `ref` (its SHA-256) and `size_bytes`. Unknown fields are passed over, an unknown type is refused.\n",
+    ]
+    for body in _bodies():
+        parts += [f"## `{_tag(body)}`\n", first_line(body) + "\n", _fields(body)]
+    return "\n".join(parts)
+
+
+def _bodies() -> tuple[Any, ...]:
+    return typing.get_args(ev.EventBody)
+
+
+def _tag(body: Any) -> str:
+    return str(body.__struct_config__.tag)
+
+
+def _kind(body: Any) -> str:
+    kinds = [name for members, name in CLASSES if body in members]
+    return ", ".join([*kinds, *(["outside"] if body in ELSEWHERE else [])]) or "result"
+
+
+def _fields(struct: Any) -> str:
+    hints = typing.get_type_hints(struct)
+    rows = [(code(f.name), _type(hints[f.name]), _struct_default(f)) for f in msgspec.structs.fields(struct)]
+    return table("field | type | default", [row for row in rows if row[0] != "`op`"] or [("", "", "")])
+
+
+def _type(hint: Any) -> str:
+    text = hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
+    text = re.sub(r"\b(fencepost\.[\w.]+|typing|datetime|msgspec)\.", "", text).replace("NoneType", "None")
+    return code(text.replace(" | UnsetType", "").replace("Raw", "JSON"))
+
+
+def _struct_default(field: Any) -> str:
+    if field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
+        return "required"
+    if field.default in (None, "", msgspec.UNSET) or field.default is msgspec.NODEFAULT:
+        return ""
+    return code(field.default if not isinstance(field.default, bool) else str(field.default).lower())
+
+
+# ---- subjects
+
+
+def subjects() -> str:
+    """Return the page of subjects, streams and what can be asked."""
+    names = Subjects("default")
+    bell = Bell(kind="run", id="RUN", partition=7, app="shop")
+    rows = [
+        (code(names.start("WORKFLOW")), "start messages, from anyone; stream " + code(names.start_stream)),
+        (code(names.api("start", "WORKFLOW")), "a start that is answered after the commit"),
+        (code(names.api("ENDPOINT")), "questions; see below"),
+        (code(names.wake(bell)), "bells between nodes, without data; stream " + code(names.wake_stream)),
+        (code(names.news("event.RUN")), "the live feed of a run; stream " + code(names.live_stream)),
+        (code(names.news("dead.KIND")), "the live feed of dead letters; the same stream"),
+        (code(f"{names.root}.reply.…"), "answers to start messages, beside `_INBOX.…`"),
+    ]
+    return "\n".join(
+        [
+            "# Subjects\n\nHere for the namespace `default`. Names of namespaces and apps are 1 to 32 letters, digits, `_` or "
+            "`-`; a subject has at\nmost 512 bytes. [The least rights](../../deploy/nats/permissions.conf) of a node and a "
+            "client are written as such lines.\n",
+            table("subject | what", rows),
+            "## A start message\n\nOne JSON object. Unknown fields are refused.\n",
+            _fields(starting.Envelope),
+            _ENVELOPE,
+            table("header | what", _HEADERS),
+            "## Questions\n\nThe micro service `fencepost` (`nats micro info fencepost`). A request is one JSON object, or "
+            "empty; so is the answer.\nA refusal has the headers `Nats-Service-Error-Code` and `Nats-Service-Error`.\n",
+            table("endpoint | answers", _endpoints()),
+            "What a question about one run or letter may hold:\n",
+            _fields(api.Ask),
+            "What `runs` may hold:\n",
+            _fields(api.AskRuns),
+        ]
+    )
+
+
+_ENVELOPE = (
+    "`input` is the value of the workflow's one parameter; several are `kwargs`, by name. `id` makes the start "
+    "idempotent.\n`at` begins it later; without a zone it is UTC. `on_duplicate` counts for requests only.\n"
+)
+_HEADERS: list[tuple[str, ...]] = [
+    ("`Nats-Msg-Id`", "the id, when the message has none; JetStream drops the same within two minutes"),
+    (f"`{'Fp-Reply-To'}`", "where a raw start message is answered, once it is a run or a dead letter"),
+]
+
+
+def _endpoints() -> list[tuple[str, ...]]:
+    unused: Any = None
+    fields = [f.name for f in dataclasses.fields(api.Api) if f.init]
+    node = api.Api(**dict.fromkeys(fields, unused))
+    return [(code(f"api.{name}"), first_line(getattr(node, name))) for name in sorted(node.endpoints())]
+
+
+def main() -> None:
+    """Write the pages."""
+    for name, text in pages().items():
+        (HERE / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
