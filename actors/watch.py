@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+import zoneinfo
 from asyncio import events
 from typing import TYPE_CHECKING, Any, Self
 
@@ -55,11 +56,11 @@ class TurnTooLong(BaseException):
     """Thrown into workflow code that blocks its node: let it pass."""
 
 
-def _refuse_outside(event: str, _args: tuple[Any, ...]) -> None:
+def _refuse_outside(event: str, args: tuple[Any, ...]) -> None:
     if event not in _OUTSIDE:
         return
     loop = events._get_running_loop()
-    if not isinstance(loop, WorkflowLoop) or _reads_code(sys._getframe(1)):
+    if not isinstance(loop, WorkflowLoop) or _reads_code(sys._getframe(1)) or _reads_zones(event, args):
         return
     raise loop.scribe.offence(NondeterminismError(f"workflow code {_OUTSIDE[event]}: put it into a @step"))
 
@@ -73,6 +74,11 @@ def _reads_code(frame: FrameType | None) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _reads_zones(event: str, args: tuple[Any, ...]) -> bool:
+    """Tell whether a time zone is loaded: `zoneinfo` opens its files from C, without a frame of its own."""
+    return event == "open" and str(args[0]).startswith(zoneinfo.TZPATH)
 
 
 class in_turn:  # noqa: N801  (reads as a phrase: `with in_turn(run_id)`)

@@ -96,7 +96,6 @@ class Asking:
         self, endpoint: str, body: bytes, *, rest: str = "", wait_s: float = 0.0, about: str = "", once: bool = False
     ) -> bytes:
         """Send a question as it is; with `once` never a second time unless it surely did not arrive."""
-
         bus = self.opened()
 
         async def request() -> bytes:

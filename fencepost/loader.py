@@ -14,13 +14,16 @@ import tomllib
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from structlog.testing import capture_logs
 
 from fencepost.actors import App
 
 from .errors import FencepostError, LoadError
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
     from types import ModuleType
 
 FIRST_NAMES: Final = ("app.py", "workflows.py", "main.py")
@@ -54,6 +57,23 @@ def load(target: str) -> App:
     if not app.workflows:
         raise LoadError(f"{target} has no workflow: decorate an `async def` with @workflow", target)
     return app
+
+
+def hint_problems(app: App) -> list[str]:
+    """Return a sentence for every type hint whose values cross as plain JSON, because it cannot be used."""
+    with capture_logs() as told:
+        for one in (*app.workflows.values(), *app.steps.values()):
+            shapes = [slot.shape for slot in one.params._slots]  # noqa: SLF001  (built at the first use otherwise)
+            for shape in (*shapes, one.returns._shape):  # noqa: SLF001
+                _ = shape._adapter  # noqa: SLF001
+    return list(dict.fromkeys(map(_hint_problem, told)))
+
+
+def _hint_problem(told: MutableMapping[str, Any]) -> str:
+    """Return one sentence: pydantic's own has many, and links."""
+    place = told.get("where") or f"{told.get('function')}({told.get('name')})"
+    why = re.split(r"\. (?=[A-Z])|\n", str(told.get("error", "")))[0].rstrip(".")
+    return f"the type hint of {place} cannot be used, its values cross as plain JSON: {told.get('hint')} ({why})"
 
 
 def find(where: str) -> Place:

@@ -16,7 +16,7 @@ import msgspec
 from pydantic_core import PydanticUndefined
 
 from fencepost import Settings, errors
-from fencepost.actors import api, starting
+from fencepost.actors import api, ingress, starting
 from fencepost.bus import Bell
 from fencepost.bus import errors as bus_errors
 from fencepost.bus.subjects import Subjects
@@ -146,7 +146,9 @@ def events() -> str:
         "place,\nor `ref` (its SHA-256) and `size_bytes`. Unknown fields are passed over, an unknown type is refused.\n",
     ]
     for body in _bodies():
-        parts += [f"## `{_tag(body)}`\n", first_line(body) + "\n", _fields(body)]
+        parts += [f"## `{_tag(body)}`\n", first_line(body) + "\n", *filter(None, [_fields(body)])]
+    for part in (ev.Value, ev.ErrorData):
+        parts += [f"## {part.__name__}\n", first_line(part) + "\n", _fields(part)]
     return "\n".join(parts)
 
 
@@ -166,7 +168,8 @@ def _kind(body: Any) -> str:
 def _fields(struct: Any) -> str:
     hints = typing.get_type_hints(struct)
     rows = [(code(f.name), _type(hints[f.name]), _struct_default(f)) for f in msgspec.structs.fields(struct)]
-    return table("field | type | default", [row for row in rows if row[0] != "`op`"] or [("", "", "")])
+    own = [row for row in rows if row[0] != "`op`"]
+    return table("field | type | default", own) if own else ""
 
 
 def _type(hint: Any) -> str:
@@ -226,7 +229,7 @@ _ENVELOPE = (
 )
 _HEADERS: list[tuple[str, ...]] = [
     ("`Nats-Msg-Id`", "the id, when the message has none; JetStream drops the same within two minutes"),
-    (f"`{'Fp-Reply-To'}`", "where a raw start message is answered, once it is a run or a dead letter"),
+    (code(ingress.REPLY_TO), "where a raw start message is answered, once it is a run or a dead letter"),
 ]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from fencepost.bus import BusError, JetStreamBus
 
 from ..asking import Asking
-from ..errors import Unavailable
+from ..errors import SettingsError, Unavailable
 from ..settings import Settings
 from . import devfile, processes
 from .exits import CommandError, Exit
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Where", "asked", "connected", "where"]
+__all__ = ["Where", "asked", "connected", "found_as", "where"]
 
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 
@@ -59,6 +59,17 @@ def where(url: str | None, namespace: str | None, folder: Path | None) -> Where:
         credentials=settings.nats_creds,
         dev=dev,
     )
+
+
+def found_as(url: str, namespace: str) -> str:
+    """Return the options with which a command in this folder finds a server; none when it does so by itself."""
+    try:
+        found, named = where(None, None, None), where(url, None, None)
+    except SettingsError:
+        return f" --url {url} --namespace {namespace}"
+    if (found.url, found.namespace) == (url, namespace):
+        return ""
+    return f" --url {url}" + (f" --namespace {namespace}" if namespace != named.namespace else "")
 
 
 def _dev_of(folder: Path) -> DevFile | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shlex
 import sys
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..settings import Settings
     from .devrun import Plan
     from .place import Place
+    from .troubles import Troubles
 
 __all__ = ["Asked", "dev"]
 
@@ -48,11 +50,15 @@ def dev(asked: Asked) -> int:
     place = place_of(asked.target, asked.state)
     project = project_in(place.folder)
     seed = with_hash_seed(place.world)
-    settings = _settings(asked, place)
-    place.prepare()
-    lock = place.locked()  # held by this name until the process ends
+    settings, troubles = _settings(asked, place)
+    # Code that does not load must leave no folder behind, and a second `dev` not load it once more: it may take a port.
+    lock = place.locked() if place.state.is_dir() else None
+    talk = Talk(asked.json, troubles)
     plan = _plan(asked, place, project, settings, seed)
-    code = asyncio.run(_served(plan, Talk(json=asked.json)))
+    _tell_hints(plan.app, talk)
+    place.prepare()
+    lock = lock or place.locked()  # held by this name until the process ends
+    code = asyncio.run(_served(plan, talk))
     lock.release()
     return code
 
@@ -66,7 +72,7 @@ async def _served(plan: Plan, talk: Talk) -> int:
     os._exit(code)
 
 
-def _settings(asked: Asked, place: Place) -> Settings:
+def _settings(asked: Asked, place: Place) -> tuple[Settings, Troubles | None]:
     from ..logs import configure_logging  # noqa: PLC0415  (heavy)
     from ..settings import Settings  # noqa: PLC0415
 
@@ -76,8 +82,20 @@ def _settings(asked: Asked, place: Place) -> Settings:
         given["namespace"] = asked.namespace
     settings = Settings.load(**given)
     level = "debug" if asked.verbose else "warning" if settings.log_level == "info" else settings.log_level
-    configure_logging(settings.log_format, level)
-    return settings
+    form = settings.log_format if settings.log_format != "auto" else "json" if asked.json else "console"
+    configure_logging(form, level)
+    return settings, _bounded() if level == "warning" else None
+
+
+def _bounded() -> Troubles:
+    """Show what goes wrong in runs too, bounded."""
+    from .troubles import SOURCE, Troubles  # noqa: PLC0415  (heavy)
+
+    troubles = Troubles()
+    logging.getLogger(SOURCE).setLevel("INFO")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(troubles)
+    return troubles
 
 
 def _plan(asked: Asked, place: Place, project: Project, settings: Settings, seed: int) -> Plan:
@@ -99,6 +117,14 @@ def _plan(asked: Asked, place: Place, project: Project, settings: Settings, seed
         once=asked.once,
         node=_node_settings(settings),
     )
+
+
+def _tell_hints(app: App, talk: Talk) -> None:
+    """Say at once which type hints cannot be used: else the first value that crosses would."""
+    from ..loader import hint_problems  # noqa: PLC0415  (heavy)
+
+    for problem in hint_problems(app):
+        talk.note(problem)
 
 
 def _node_settings(settings: Settings) -> NodeSettings:

@@ -21,6 +21,7 @@ from fencepost.bus import JetStreamBus
 from fencepost.world import SQLiteWorld
 
 from . import devfile, processes
+from .connecting import found_as
 from .devfile import DevFile
 from .exits import Exit
 from .feedwork import FeedWork
@@ -216,15 +217,28 @@ class Dev:
     def _say_how_to_start(self, node: Node) -> None:
         feed = self.plan.project.feed
         workflow = feed.workflow if feed else min(node.app.workflows)
+        names = list(node.app.workflows[workflow].params.signature.parameters)
         subject = f"fp.{self.plan.namespace}.api.start.{workflow}"
+        found = found_as(self._server.url, self.plan.namespace)
         self.talk.event(
             "serving",
-            f"\nserving on; Ctrl-C stops it. One more, from another terminal in this folder:\n"
-            f"  fencepost start {workflow} --id ID --input JSON\n"
-            f'  nats -s {self._server.url} req {subject} \'{{"id": "ID", "input": JSON}}\'',
+            f"\nserving on; Ctrl-C stops it. One more, from another terminal{'' if found else ' in this folder'}:\n"
+            f"  fencepost start {workflow}{found} --id ID{_given(names)}\n"
+            f"  nats -s {self._server.url} req {subject} '{_message(names)}'",
             url=self._server.url,
             subject=subject,
         )
+
+
+def _given(names: list[str]) -> str:
+    """Return the options that give a workflow its parameters."""
+    return " --input JSON" if len(names) == 1 else "".join(f" --arg {name}=JSON" for name in names)
+
+
+def _message(names: list[str]) -> str:
+    by_name = ", ".join(f'"{name}": JSON' for name in names)
+    given = ', "input": JSON' if len(names) == 1 else f', "kwargs": {{{by_name}}}' if names else ""
+    return f'{{"id": "ID"{given}}}'
 
 
 def _closed_by(stack: AsyncExitStack, stop: Callable[[], Awaitable[None]], what: str) -> None:

@@ -23,7 +23,6 @@ from .exits import Exit
 from .feeding import Fed, Feeder, Sender, kwargs_in
 from .lines import lines_of
 from .place import environment
-from .progress import progress_for
 from .summary import facts_of, judge, told
 from .waiting import until_ended
 
@@ -61,7 +60,7 @@ class FeedWork:
         feed = self.plan.project.feed
         if feed is None:
             return await self._waited() if self.plan.once else Exit.OK
-        with progress_for(json=self.talk.json) as progress:
+        with self.talk.progress() as progress:
             fed = await self._fed(feed, progress)
             self.talk.event("fed", "", lines=fed.lines, repeated=fed.repeated, refused=len(fed.refused))
             outcome = await until_ended(self.asking, fed.run_ids, progress)
@@ -72,7 +71,7 @@ class FeedWork:
 
     async def _waited(self) -> int:
         """With nothing to feed, wait for what was started before."""
-        with progress_for(json=self.talk.json) as progress:
+        with self.talk.progress() as progress:
             outcome = await until_ended(self.asking, None, progress)
         for run in outcome.stalled:
             self.talk.note(f"run {run.id} is stalled: {run.stalled}")
@@ -134,5 +133,6 @@ def _as_sent(line: Line, *, by_name: bool) -> bytes:
     """Return the start message of a line, so that a replay sends the same; of a line that is none, its bytes."""
     if not line.id:
         return line.raw
-    given = {"kwargs": msgspec.Raw(kwargs_in(line.raw) or line.raw)} if by_name else {"input": msgspec.Raw(line.raw)}
-    return msgspec.json.encode(Start(id=line.id, **given))
+    if by_name:
+        return msgspec.json.encode(Start(id=line.id, kwargs=msgspec.Raw(kwargs_in(line.raw) or line.raw)))
+    return msgspec.json.encode(Start(id=line.id, input=msgspec.Raw(line.raw)))

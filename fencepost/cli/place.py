@@ -78,8 +78,14 @@ class Place:
 
 
 def place_of(target: str, state: Path | None) -> Place:
-    """Return where a target lives. A module, which has no path here, lives in the current folder."""
+    """Return where a target lives. A module, which has no path here, lives in the current folder.
+
+    Raises:
+        CommandError: it is a path, and nothing is there.
+    """
     path = Path(target.partition(":")[0] if not Path(target).exists() else target)
+    if not path.exists() and (path.suffix == ".py" or "/" in target or "\\" in target or not target):
+        raise CommandError(f"there is no file or folder {target!r}", Exit.USAGE)
     folder = path if path.is_dir() else path.parent if path.is_file() else Path.cwd()
     folder = folder.resolve()
     return Place(folder, (state or folder / devfile.STATE).resolve())

@@ -114,7 +114,7 @@ class Server:
             await asyncio.sleep(pause_s)
             return min(pause_s * 2, PAUSE_S_MAX)
         self._note()
-        self._say("nats-server had died and runs again")
+        self._say("nats-server had stopped and runs again; nothing is lost")
         return pause_s
 
     async def _start_or_anew(self) -> None:
