@@ -1,6 +1,7 @@
+# ruff: noqa: INP001  (a program beside its pages, no package)
 """Writes the pages beside it from the code, so that they cannot say anything else.
 
-    python docs/reference/generate.py     # writes them anew; a test compares them with what this would write
+python docs/reference/generate.py     # writes them anew; a test compares them with what this would write
 """
 
 from __future__ import annotations
@@ -24,22 +25,76 @@ from fencepost.settings import PREFIX
 from fencepost.world import errors as world_errors
 from fencepost.world import events as ev
 
+if typing.TYPE_CHECKING:
+    from collections.abc import Sequence
+
 HERE = Path(__file__).parent
 CLASSES = ((ev.ORDERS, "order"), (ev.TERMINAL, "end"), (ev.OUTCOMES, "outcome"), (ev.QUIET, "quiet"))
 ELSEWHERE = (ev.CancelRequested, ev.RunTerminated)
 """What is appended from outside, by whoever asks."""
 
 
+# ---- what the code does not say
+
+MADE = "<!-- made by docs/reference/generate.py: change the code, then run it -->\n\n"
+SETTINGS = f"""# Settings
+
+Of a node and of a client: environment variables, or the same names in small letters without the prefix in a TOML file
+(`fencepost.toml` of the current folder, or what `{PREFIX}CONFIG` names). What the program gives is over the
+environment, and that over the file. An unknown name is an error that suggests the nearest one; an empty variable is
+none. The table `[dev]` of the file belongs to `fencepost dev`.
+
+"""
+ERRORS = """# Errors
+
+All that a user can meet are in `fencepost.errors`. What they are about are attributes; texts may change.
+"""
+IN_THE_STORE = """## In the store
+
+What a `World` raises. Clients see these translated into the ones above.
+"""
+ON_THE_BUS = """## On the bus
+
+What a `Bus` raises; clients see `Unavailable`, `ValueTooLarge` or `RequestRefused`.
+"""
+EVENTS = """# Events
+
+A run's log: `fencepost runs events`, `run.events()`. Each has a position `seq` (1, 2, 3 … without a hole), `at`,
+`type`, `op` (the path of its operation, empty for the run itself), and `tick`, empty for what came from outside.
+"""
+OF_EVENTS = """Orders are what code asked for; outcomes need their claim; after an end nothing follows. Unknown fields
+are passed over, an unknown type is refused.
+"""
+SUBJECTS = """# Subjects
+
+Here for the namespace `default`. Names of namespaces and apps are 1 to 32 letters, digits, `_` or `-`; a subject has at
+most 512 bytes. [The least rights](../../deploy/nats/permissions.conf) of a node and a client are written in these.
+"""
+START = """## A start message
+
+One JSON object. Unknown fields are refused.
+"""
+ENVELOPE = """`input` is the value of the workflow's one parameter; several are `kwargs`, by name. `id` makes the start
+idempotent. `at` begins it later; without a zone it is UTC. `on_duplicate` counts for requests only.
+"""
+QUESTIONS = """## Questions
+
+The micro service `fencepost` (`nats micro info fencepost`). A request is one JSON object, or empty; so is the answer.
+A refusal has the headers `Nats-Service-Error-Code` and `Nats-Service-Error`.
+"""
+HEADERS: list[tuple[str, ...]] = [
+    ("`Nats-Msg-Id`", "the id, when the message has none; JetStream drops the same within two minutes"),
+    (f"`{ingress.REPLY_TO}`", "where a raw start message is answered, once it is a run or a dead letter"),
+]
+
+
 def pages() -> dict[str, str]:
     """Return every page by its file's name."""
     written = {"settings": settings(), "errors": error_trees(), "events": events(), "subjects": subjects()}
-    return {f"{name}.md": f"{_MADE}{text.rstrip()}\n" for name, text in written.items()}
+    return {f"{name}.md": f"{MADE}{text.rstrip()}\n" for name, text in written.items()}
 
 
-_MADE = "<!-- made by docs/reference/generate.py: change the code, then run it -->\n\n"
-
-
-def table(head: str, rows: list[tuple[str, ...]]) -> str:
+def table(head: str, rows: Sequence[tuple[str, ...]]) -> str:
     """Return a Markdown table; the head's columns are parted by `|`."""
     names = [name.strip() for name in head.split("|")]
     lines = [names, ["---"] * len(names), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
@@ -66,13 +121,7 @@ def settings() -> str:
         for name, field in Settings.model_fields.items()
         if field.description
     ]
-    return (
-        "# Settings\n\nOf a node and of a client: environment variables, or the same names in small letters without the "
-        f"prefix in a TOML file\n(`fencepost.toml` of the current folder, or what `{PREFIX}CONFIG` names). What the "
-        "program gives is over the environment,\nand that over the file. An unknown name is an error that suggests the "
-        "nearest one; an empty variable is none. The table\n`[dev]` of the file belongs to `fencepost dev`.\n\n"
-        + table("variable | type | default | meaning", rows)
-    )
+    return SETTINGS + table("variable | type | default | meaning", rows)
 
 
 def _allowed(annotation: Any) -> str:
@@ -100,13 +149,12 @@ def _default(field: Any) -> str:
 def error_trees() -> str:
     """Return the page of the errors."""
     parts = [
-        "# Errors\n\nAll that a user can meet are in `fencepost.errors`. What they are about are attributes; texts may "
-        "change.\n",
+        ERRORS,
         _tree(errors),
         table("error | is a | means | attributes", [_error(getattr(errors, name)) for name in errors.__all__]),
-        "## In the store\n\nWhat a `World` raises. Clients see these translated into the ones above.\n",
+        IN_THE_STORE,
         _tree(world_errors),
-        "## On the bus\n\nWhat a `Bus` raises; clients see `Unavailable`, `ValueTooLarge` or `RequestRefused`.\n",
+        ON_THE_BUS,
         _tree(bus_errors),
     ]
     return "\n".join(parts)
@@ -138,12 +186,9 @@ def _attributes(kind: type[Exception]) -> list[str]:
 def events() -> str:
     """Return the page of the events."""
     parts = [
-        "# Events\n\nA run's log: `fencepost runs events`, `run.events()`. Each has a position `seq` (1, 2, 3 … without a "
-        "hole), `at`, `type`,\n`op` (the path of its operation, empty for the run itself), and `tick`, which is empty for "
-        "what came from outside.\n",
+        EVENTS,
         table("type | kind | what it says", [(code(_tag(body)), _kind(body), first_line(body)) for body in _bodies()]),
-        "Orders are what code asked for; outcomes need their claim; after an end nothing follows. A value is `json` in "
-        "place,\nor `ref` (its SHA-256) and `size_bytes`. Unknown fields are passed over, an unknown type is refused.\n",
+        OF_EVENTS,
     ]
     for body in _bodies():
         parts += [f"## `{_tag(body)}`\n", first_line(body) + "\n", *filter(None, [_fields(body)])]
@@ -204,16 +249,13 @@ def subjects() -> str:
     ]
     return "\n".join(
         [
-            "# Subjects\n\nHere for the namespace `default`. Names of namespaces and apps are 1 to 32 letters, digits, `_` or "
-            "`-`; a subject has at\nmost 512 bytes. [The least rights](../../deploy/nats/permissions.conf) of a node and a "
-            "client are written as such lines.\n",
+            SUBJECTS,
             table("subject | what", rows),
-            "## A start message\n\nOne JSON object. Unknown fields are refused.\n",
+            START,
             _fields(starting.Envelope),
-            _ENVELOPE,
-            table("header | what", _HEADERS),
-            "## Questions\n\nThe micro service `fencepost` (`nats micro info fencepost`). A request is one JSON object, or "
-            "empty; so is the answer.\nA refusal has the headers `Nats-Service-Error-Code` and `Nats-Service-Error`.\n",
+            ENVELOPE,
+            table("header | what", HEADERS),
+            QUESTIONS,
             table("endpoint | answers", _endpoints()),
             "What a question about one run or letter may hold:\n",
             _fields(api.Ask),
@@ -221,16 +263,6 @@ def subjects() -> str:
             _fields(api.AskRuns),
         ]
     )
-
-
-_ENVELOPE = (
-    "`input` is the value of the workflow's one parameter; several are `kwargs`, by name. `id` makes the start "
-    "idempotent.\n`at` begins it later; without a zone it is UTC. `on_duplicate` counts for requests only.\n"
-)
-_HEADERS: list[tuple[str, ...]] = [
-    ("`Nats-Msg-Id`", "the id, when the message has none; JetStream drops the same within two minutes"),
-    (code(ingress.REPLY_TO), "where a raw start message is answered, once it is a run or a dead letter"),
-]
 
 
 def _endpoints() -> list[tuple[str, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,13 +12,12 @@ from ..answers import Ending
 from ..errors import Unavailable
 from ..handle import RunHandle
 from .output import plain, plain_lines
+from .raised import error_text, recorded
 
 if TYPE_CHECKING:
-    from fencepost.world import events as ev
-
     from ..asking import Asking
 
-__all__ = ["Ended", "ended", "error_text", "shown", "traced"]
+__all__ = ["Ended", "ended", "shown"]
 
 WAIT_S: Final = 2.0
 """How long one question waits: a run that stalls meanwhile is told by the next one only."""
@@ -35,13 +33,13 @@ class Ended:
     error: str = ""
     code: str = ""
     traceback: str = ""
-    """What was recorded where it was raised, with its causes."""
+    """What was recorded where it was raised, with its causes, if that was asked for."""
 
-    def view(self, *, verbose: bool = False) -> dict[str, Any]:
+    def view(self) -> dict[str, Any]:
         """Return it for machines."""
         if self.status == "completed":
             return {"status": self.status, "result": msgspec.Raw(self.result)}
-        more = {"traceback": self.traceback} if verbose and self.traceback else {}
+        more = {"traceback": self.traceback} if self.traceback else {}
         return {"status": self.status, "code": self.code, "error": self.error, **more}
 
     def result_text(self) -> str:
@@ -49,10 +47,11 @@ class Ended:
         return msgspec.json.format(self.result, indent=2).decode(errors="replace")
 
 
-async def ended(asking: Asking, run_id: str, *, limit_s: float | None = None) -> Ended:
+async def ended(asking: Asking, run_id: str, *, limit_s: float | None = None, verbose: bool = False) -> Ended:
     """Return how a run ended, once it did or is stalled. Servers may go and come back meanwhile.
 
-    After `limit_s` it is how far the run is, with its own status; with 0 it is looked at once.
+    After `limit_s` it is how far the run is, with its own status; with 0 it is looked at once. When `verbose` a
+    failure has its traceback.
     """
     now_s = asyncio.get_running_loop().time
     until_s = None if limit_s is None else now_s() + limit_s
@@ -65,48 +64,26 @@ async def ended(asking: Asking, run_id: str, *, limit_s: float | None = None) ->
                 raise
             continue
         if not ending.waiting or ending.stalled:
-            return await _told(asking, ending)
+            return await _told(asking, ending, verbose=verbose)
         if not left_s:
             return Ended(ending.status, error="the time to wait is over, the run goes on")
 
 
-async def _told(asking: Asking, ending: Ending) -> Ended:
+async def _told(asking: Asking, ending: Ending, *, verbose: bool) -> Ended:
     if ending.stalled:
         return Ended("stalled", error=ending.stalled)
     if ending.status != "completed":
         said = error_text(ending.error) or ending.reason
-        return Ended(ending.status, error=said, code=ending.code, traceback=traced(ending.error))
+        raised = await recorded(asking, ending.run_id, ending.error) if verbose and ending.error else ""
+        return Ended(ending.status, error=said, code=ending.code, traceback=raised)
     if ending.ref:
         large = RunHandle(asking, ending.run_id, ending.run_id, bytes)
         return Ended("completed", await large.result())
     return Ended("completed", bytes(ending.result))
 
 
-def error_text(error: ev.ErrorData | None) -> str:
-    """Return an error as people read it: its type's name and its message."""
-    if error is None:
-        return ""
-    name = error.type.rpartition(":")[2].rpartition(".")[2]
-    return ": ".join(part for part in (name, error.message) if part)
-
-
-def traced(error: ev.ErrorData | None) -> str:
-    """Return an error with its recorded frames, each cause below what it led to; nothing when there are no frames."""
-    if error is None or not (error.traceback or error.cause or error.group):
-        return ""
-    parts = [f"{error_text(error)}\n{error.traceback}".rstrip()]
-    parts += [textwrap.indent(_below(member), "  ") for member in error.group]
-    if error.cause is not None:
-        parts.append(f"caused by {_below(error.cause)}")
-    return "\n".join(parts)
-
-
-def _below(error: ev.ErrorData) -> str:
-    return traced(error) or error_text(error)
-
-
-def shown(id: str, end: Ended, *, verbose: bool = False) -> str:  # noqa: A002  (as users call it)
-    """Return one sentence about a run that did not complete; when `verbose` with what was recorded below it."""
+def shown(id: str, end: Ended) -> str:  # noqa: A002  (as users call it)
+    """Return one sentence about a run that did not complete; below it where it was raised, if that is known."""
     verb = {"failed": "has", "cancelled": "was", "terminated": "was"}.get(end.status, "is")
     sentence = f"run {plain(id)} {verb} {end.status}" + (f": {plain(end.error)}" if end.error else "")
-    return f"{sentence}\n{plain_lines(end.traceback)}" if verbose and end.traceback else sentence
+    return f"{sentence}\n{plain_lines(end.traceback)}" if end.traceback else sentence

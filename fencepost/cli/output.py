@@ -20,7 +20,7 @@ __all__ = ["ago", "complain", "emit", "is_terminal", "plain", "plain_lines", "qu
 
 
 _NONE: Final = frozenset[str]()
-ID_SHOWN: Final = 34
+ID_SHOWN: Final = 30
 
 
 def tell(text: str) -> None:
@@ -83,7 +83,7 @@ def _draw(columns: Sequence[str], cells: Sequence[Sequence[str]], whole: frozens
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for number, title in enumerate(columns):
         kept = number == 0 or title in whole
         table.add_column(title, overflow="fold", no_wrap=kept)

@@ -95,7 +95,7 @@ def show(id: str, where: Callable[[], Where], *, json: bool, verbose: bool = Fal
     async def look(asking: Asking) -> tuple[RunNow, dict[str, Any]]:
         run = await asking.ask("show", RunNow, id=id)
         over = run.status in ENDED
-        return run, (await ended(asking, run.run_id, limit_s=0)).view(verbose=verbose) if over else {}
+        return run, (await ended(asking, run.run_id, limit_s=0, verbose=verbose)).view() if over else {}
 
     run, end = asked(where(), look)
     if json:

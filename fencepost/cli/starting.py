@@ -171,14 +171,13 @@ async def _one(asking: Asking, wanted: Wanted, attributes: dict[str, str], line:
         return Exit.OK
     if not wanted.json:
         say(_as_text(started))
-    end = await ended(asking, started.run_id, limit_s=_limit_s(wanted, known=known))
+    end = await ended(asking, started.run_id, limit_s=_limit_s(wanted, known=known), verbose=wanted.verbose)
     if wanted.json:
-        end_view = end.view(verbose=wanted.verbose)
-        emit({"run_id": started.run_id, "id": started.id, "existing": started.existing, **end_view})
+        emit({"run_id": started.run_id, "id": started.id, "existing": started.existing, **end.view()})
     elif end.status == "completed":
         tell(end.result_text())
     else:
-        complain(shown(started.id, end, verbose=wanted.verbose))
+        complain(shown(started.id, end))
     return Exit.OK if end.status == "completed" else Exit.FAILED
 
 
@@ -262,12 +261,13 @@ async def _waited(
 
     async def one(run_id: str, id: str) -> None:  # noqa: A002
         async with places:
-            end = await ended(asking, run_id, limit_s=None if until_s is None else max(0.0, until_s - now_s()))
+            left_s = None if until_s is None else max(0.0, until_s - now_s())
+            end = await ended(asking, run_id, limit_s=left_s, verbose=wanted.verbose)
         counts[end.status] += 1
         if wanted.json:
-            emit({"run_id": run_id, "id": id, **end.view(verbose=wanted.verbose)})
+            emit({"run_id": run_id, "id": id, **end.view()})
         elif end.status != "completed":
-            complain(shown(id, end, verbose=wanted.verbose))
+            complain(shown(id, end))
         told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
         progress.show(told, counts.total(), len(starts))
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..answers import DeadLetter, DeadPage, Ending, RunStatus
-from .endings import error_text
 from .output import plain
+from .raised import error_text
 from .waiting import listed
 
 if TYPE_CHECKING:

@@ -21,6 +21,9 @@ __all__ = ["SOURCE", "Troubles"]
 
 SOURCE: Final = "fencepost.actors.trouble"
 """The logger that tells what went wrong in runs."""
+BUS: Final = "fencepost.bus"
+LOST: Final = "bus %s: %s"
+"""What the bus says of a lost connection. `dev` keeps the server, and says itself when that had stopped."""
 AT_ONCE: Final = 5
 """How many lines a window has."""
 WINDOW_S: Final = 1.0
@@ -42,7 +45,7 @@ class Troubles(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether a record is shown."""
         if record.name != SOURCE:
-            return True
+            return not (record.name == BUS and record.msg == LOST)
         if not _matters(record.msg):
             return False
         self._begin_window()

@@ -178,7 +178,6 @@ def attempts_are_counted(seen: Seen) -> Iterator[str]:
     """Attempts count failures, never skip, and losses are counted apart (L14)."""
     expected: dict[str, tuple[int, int]] = {}
     running: set[str] = set()
-    losses: dict[str, int] = {}
     for event in seen.log:
         match event.body:
             case ev.StepStarted(op=op, attempt=attempt, dispatch=dispatch):
@@ -194,16 +193,25 @@ def attempts_are_counted(seen: Seen) -> Iterator[str]:
                 running.discard(op)
                 if lost or deferred:
                     expected[op] = (attempt, expected.get(op, (1, 1))[1])
-                else:
-                    losses.pop(op, None)  # losses in a row are counted
-                if lost:
-                    if lost != losses.get(op, 0) + 1:
-                        yield f"{op} is lost for the {lost}. time at {event.seq}, after {losses.get(op, 0)}"
-                    losses[op] = lost
             case ev.StepCompleted(op=op) | ev.StepFailed(op=op) | ev.StepCancelled(op=op):
                 running.discard(op)
             case _:
                 pass
+
+
+def losses_are_counted_in_a_row(seen: Seen) -> Iterator[str]:
+    """Each loss says how many there were since the last attempt that ended by itself (L14)."""
+    losses: dict[str, int] = {}
+    for event in seen.log:
+        match event.body:
+            case ev.StepRetrying(op=op, lost=0, deferred=False):
+                losses.pop(op, None)
+            case ev.StepRetrying(op=op, lost=lost) if lost:
+                if lost != losses.get(op, 0) + 1:
+                    yield f"{op} is lost for the {lost}. time at {event.seq}, after {losses.get(op, 0)}"
+                losses[op] = lost
+            case _:
+                continue
 
 
 def the_dead_write_nothing(seen: Seen) -> Iterator[str]:
@@ -294,6 +302,7 @@ CHECKERS = (
     waits_are_not_early,
     outcomes_hold_the_latest_claim,
     attempts_are_counted,
+    losses_are_counted_in_a_row,
     the_dead_write_nothing,
     decisions_saw_the_cancel,
     whole_log_means_whole,

@@ -115,6 +115,7 @@ DOCTORED = {
     ),
     "outcomes_hold_the_latest_claim": lambda: begun().batch(completed(token="t0")),
     "attempts_are_counted": lambda: begun().batch(retrying()).batch(started(attempt=3, token="t2", dispatch=2)),
+    "losses_are_counted_in_a_row": lambda: begun().batch(retrying(token="", lost=2)),
     "the_dead_write_nothing": lambda: begun().leave().batch(completed()),
     "decisions_saw_the_cancel": lambda: begun().outside(CANCEL).batch(created("0.1"), known=4),
     "whole_log_means_whole": lambda: begun().outside(CANCEL).batch(created("0.1"), known=4, whole_log=True),

@@ -1,12 +1,14 @@
 """What a newcomer reads: short, in order, true as far as a machine can tell."""
 
 import ast
-import asyncio
 import hashlib
-import inspect
+import importlib.util
 import re
 
 import pytest
+
+from fencepost import Settings, errors
+from fencepost.world import events
 
 COMMANDS = [
     "python3 bootstrap.py fencepost dev examples/orders --once",
@@ -113,13 +115,32 @@ def test_python_in_pages_compiles(blocks):
     assert wrong == []
 
 
-def test_python_in_pages_that_says_it_runs_does(blocks):
-    for block in blocks:
-        if block.language == "python" and block.text.startswith("# runs"):
-            code = compile(block.text, block.page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-            done = eval(code, {"__name__": "page"})
-            if inspect.iscoroutine(done):
-                asyncio.run(done)
+def test_the_index_of_the_documentation_names_every_page(root, pages):
+    index = (root / "docs/README.md").read_text(encoding="utf-8")
+    below = [page.path.relative_to(root / "docs") for page in pages if page.top == "docs"]
+    listed = [path.as_posix() for path in below if path.parts[0] != "decisions" and path.name != "README.md"]
+
+    assert [name for name in listed if f"({name})" not in index] == []
+
+
+def test_the_reference_is_what_the_code_says(root):
+    spec = importlib.util.spec_from_file_location("generate", root / "docs/reference/generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+
+    for name, text in generate.pages().items():
+        on_disk = (root / "docs/reference" / name).read_text(encoding="utf-8")
+        assert on_disk == text, "run `python3 bootstrap.py python docs/reference/generate.py`"
+
+
+def test_the_reference_names_every_public_error_setting_event_and_endpoint(root):
+    page = {path.stem: path.read_text(encoding="utf-8") for path in (root / "docs/reference").glob("*.md")}
+    tags = [str(body.__struct_config__.tag) for body in events.EventBody.__args__]
+
+    assert [name for name in errors.__all__ if f"| `{name}` |" not in page["errors"]] == []
+    assert [name for name in Settings.model_fields if f"`FENCEPOST_{name.upper()}`" not in page["settings"]] == []
+    assert [tag for tag in tags if f"## `{tag}`" not in page["events"]] == []
+    assert all(f"`api.{name}`" in page["subjects"] for name in ("start", "result", "runs", "info"))
 
 
 def test_decisions_are_numbered_without_a_gap_and_listed(decisions, root):
