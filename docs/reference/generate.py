@@ -226,7 +226,7 @@ def _type(hint: Any) -> str:
 def _struct_default(field: Any) -> str:
     if field.default is msgspec.NODEFAULT and field.default_factory is msgspec.NODEFAULT:
         return "required"
-    if field.default in (None, "", msgspec.UNSET) or field.default is msgspec.NODEFAULT:
+    if field.default in (None, "", (), msgspec.UNSET, msgspec.NODEFAULT) or isinstance(field.default, msgspec.Raw):
         return ""
     return code(field.default if not isinstance(field.default, bool) else str(field.default).lower())
 

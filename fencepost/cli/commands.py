@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from .options import Dir, Json, Namespace, Url, Verbose  # noqa: TC001  (typer reads the annotations)
+from .options import (  # noqa: TC001  (typer reads the annotations)
+    Arguments,
+    Attributes,
+    Dir,
+    Input,
+    Json,
+    Limit,
+    Namespace,
+    NewId,
+    Url,
+    Verbose,
+    Wait,
+)
 
 __all__ = ["app"]
 
@@ -76,43 +88,12 @@ def dev_command(
 def start_command(
     *,
     workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="The workflow's name.")],
-    given: Annotated[
-        str | None,
-        typer.Option(
-            "--input",
-            "-i",
-            help="JSON, @file.json, @file.jsonl (one run a line), or - for lines on stdin. One parameter: its value."
-            ' Several: an object by parameter name, also as {"kwargs": {…}}.',
-            show_default=False,
-        ),
-    ] = None,
-    arguments: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--arg",
-            help="name=value instead of --input, once for each parameter; the value is JSON, else a text.",
-            show_default=False,
-        ),
-    ] = None,
-    named: Annotated[
-        str,
-        typer.Option(
-            "--id",
-            help="The run's id; for lines a template such as '{id}'. The same id and input is the same run.",
-            show_default=False,
-        ),
-    ] = "",
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end; exit 1 if a run failed.")] = False,
-    limit: Annotated[
-        str | None,
-        typer.Option(
-            "--timeout", help="Wait for the end at most so long: 30, 90s, 5m. The run goes on.", show_default=False
-        ),
-    ] = None,
-    attribute: Annotated[
-        list[str] | None,
-        typer.Option("--attribute", "-a", help="key=value, to find it by; may be repeated.", show_default=False),
-    ] = None,
+    given: Input = None,
+    arguments: Arguments = None,
+    named: NewId = "",
+    wait: Wait = False,
+    limit: Limit = None,
+    attribute: Attributes = None,
     url: Url = None,
     namespace: Namespace = None,
     folder: Dir = None,
@@ -127,17 +108,9 @@ def start_command(
     from .connecting import where  # noqa: PLC0415  (heavy)
     from .starting import Wanted, seconds_of, start  # noqa: PLC0415
 
-    wanted = Wanted(
-        workflow,
-        given,
-        named,
-        wait or limit is not None,
-        tuple(attribute or ()),
-        json,
-        tuple(arguments or ()),
-        None if limit is None else seconds_of(limit),
-        verbose,
-    )
+    waits, limit_s = wait or limit is not None, None if limit is None else seconds_of(limit)
+    attributes, by_name = tuple(attribute or ()), tuple(arguments or ())
+    wanted = Wanted(workflow, given, named, waits, attributes, json, by_name, limit_s, verbose)
     return start(wanted, lambda: where(url, namespace, folder))
 
 

@@ -1,4 +1,4 @@
-"""Options that many commands share."""
+"""Options that many commands share, and those of `start`, which has the most."""
 
 from __future__ import annotations
 
@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Dir", "Json", "Namespace", "Url", "Verbose"]
+__all__ = [
+    "Arguments",
+    "Attributes",
+    "Dir",
+    "Input",
+    "Json",
+    "Limit",
+    "Namespace",
+    "NewId",
+    "Url",
+    "Verbose",
+    "Wait",
+]
 
 Url = Annotated[
     str | None,
@@ -35,4 +47,44 @@ Dir = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs: one document a line.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show tracebacks, also of failed runs; of dev also debug logs.")
+]
+
+# ---- start
+
+Input = Annotated[
+    str | None,
+    typer.Option(
+        "--input",
+        "-i",
+        help="JSON, @file.json, @file.jsonl (one run a line), or - for lines on stdin. One parameter: its value."
+        ' Several: an object by parameter name, also as {"kwargs": {…}}.',
+        show_default=False,
+    ),
+]
+Arguments = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arg",
+        help="name=value instead of --input, once for each parameter; the value is JSON, else a text.",
+        show_default=False,
+    ),
+]
+NewId = Annotated[
+    str,
+    typer.Option(
+        "--id",
+        help="The run's id; for lines a template such as '{id}'. The same id and input is the same run.",
+        show_default=False,
+    ),
+]
+Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end; exit 1 if a run failed.")]
+Limit = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout", help="Wait for the end at most so long: 30, 90s, 5m. The run goes on.", show_default=False
+    ),
+]
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option("--attribute", "-a", help="key=value, to find it by; may be repeated.", show_default=False),
 ]
