@@ -233,8 +233,7 @@ class Shop:
         plain = [Sort()] * (LINES - len(odd) - QUIET_START)
         mixed = sorted([*plain, *odd], key=lambda _: self._random.random())
         return [
-            (sort.label, self._line(sort, n) + sort.ending)
-            for n, sort in enumerate([Sort()] * QUIET_START + mixed)
+            (sort.label, self._line(sort, n) + sort.ending) for n, sort in enumerate([Sort()] * QUIET_START + mixed)
         ]
 
     def _line(self, sort: Sort, number: int) -> bytes:
@@ -252,9 +251,7 @@ class Shop:
 
     def _again(self, label: Label) -> bytes:
         record, line = self._plain.pop(self._below(len(self._plain)))
-        return (
-            line if label == "repeat" else written({**record, "customer": "Somebody Else", "card": "tok_ok_1111"})
-        )
+        return line if label == "repeat" else written({**record, "customer": "Somebody Else", "card": "tok_ok_1111"})
 
     def _order(self, number: int) -> Record:
         currency = self._pick(("EUR", "EUR", "EUR", "USD", "USD", *DECIMALS))

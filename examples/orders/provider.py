@@ -80,13 +80,9 @@ class Ledger:
     def ask(self, kind: str, key: str, request: dict[str, Any]) -> Reply:
         """Answer one request: by the entry of its key, by the mood of the moment, or by a new entry."""
         with self._transaction() as db:
-            db.execute(
-                "insert into asked values (?, ?, 1) on conflict do update set times = times + 1", (kind, key)
-            )
+            db.execute("insert into asked values (?, ?, 1) on conflict do update set times = times + 1", (kind, key))
             (times,) = db.execute("select times from asked where kind = ? and key = ?", (kind, key)).fetchone()
-            found = db.execute(
-                "select request, answer from entry where kind = ? and key = ?", (kind, key)
-            ).fetchone()
+            found = db.execute("select request, answer from entry where kind = ? and key = ?", (kind, key)).fetchone()
             if found:
                 return _again(db, (kind, key), request, *found)
             mood = mood_of(kind, request, times)
@@ -112,9 +108,7 @@ REFUSALS: Final[dict[Mood, Reply]] = {
 }
 
 
-def _again(
-    db: sqlite3.Connection, name: tuple[str, str], request: dict[str, Any], first: str, answer: str
-) -> Reply:
+def _again(db: sqlite3.Connection, name: tuple[str, str], request: dict[str, Any], first: str, answer: str) -> Reply:
     if json.loads(first) != request:
         return Reply(409, {"error": f"key {name[1]} was used for another request"})
     db.execute("update entry set repeated = repeated + 1 where kind = ? and key = ?", name)

@@ -91,7 +91,7 @@ def test_a_name_that_no_node_knows_is_said_and_waits(run):
     shown = run("runs", "show", "misspelt", "--json")
 
     assert done.returncode == 0
-    assert "knows slow, stuck, twice, not 'twcie'" in done.stderr
+    assert "knows no workflow 'twcie': did you mean 'twice'?" in done.stderr
     assert documents(shown)[0]["status"] == "pending"
 
 

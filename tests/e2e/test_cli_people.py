@@ -221,7 +221,7 @@ def spoken(tmp_path):
 
 def test_hints_that_cannot_be_used_and_what_fails_are_told_by_dev(spoken, tmp_path):
     _, hint = spoken
-    words = hint.replace("JSON", "1").replace("ID", "one").split()[1:]
+    words = hint.replace(" n=JSON", " n=1").replace("ID", "one").split()[1:]
 
     done = fencepost(*words, folder=tmp_path)
     failed = fencepost("start", "pay", "-i", "1", "--wait", *words[2:4], folder=tmp_path)

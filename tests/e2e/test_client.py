@@ -9,7 +9,7 @@ from fencepost import Client, Node, Settings, errors
 from fencepost.bus import InProcessBus, JetStreamBus, NatsServer
 from fencepost.bus import errors as errors_of_bus
 from tests.e2e.declined import Declined
-from tests.e2e.shop import Order, add, checkout, echo, fail, shop, wait_long
+from tests.e2e.shop import Order, add, charge, checkout, echo, fail, shop, wait_long
 
 MEMORY = "sqlite:///:memory:"
 
@@ -113,6 +113,28 @@ async def test_what_does_not_fit_never_leaves_the_caller(client):
 
     assert large.value.size_bytes > large.value.limit_bytes > 1_000_000
     assert await client.runs.list() == []
+
+
+async def test_what_is_no_workflow_or_no_instant_is_refused_before_anything_is_sent(client):
+    async def plain(): ...
+
+    with pytest.raises(TypeError, match="'charge' is a step: start a workflow that calls it"):
+        await client.start(charge, Order(id=1))
+    with pytest.raises(TypeError, match="'plain' is no workflow: give an `async def` with @workflow"):
+        await client.publish(plain)
+    with pytest.raises(TypeError, match="a int is no workflow"):
+        await client.start(3)
+    with pytest.raises(TypeError, match="at is a datetime, not 'tomorrow'"):
+        await client.start(checkout, Order(id=1), at="tomorrow")
+    with pytest.raises(errors.InvalidInput, match="holds a control character"):
+        await client.start(checkout, Order(id=1), id="a\x1b[2J")
+
+    assert await client.runs.list() == []
+
+
+async def test_a_single_value_for_several_parameters_by_name_is_told_to_be_keywords(client):
+    with pytest.raises(errors.InvalidInput, match=r"add takes no single value: give keyword arguments .*first, second"):
+        await client.start("add", 1)
 
 
 async def test_input_sent_by_name_that_does_not_fit_is_refused_by_the_node(client):
@@ -277,7 +299,7 @@ async def test_nobody_there_is_one_sentence_with_what_to_do(tmp_path):
     bus = InProcessBus()
     with pytest.raises(errors.Unavailable, match="start a node of this namespace"):
         await Client(bus).start(checkout, Order(id=1))
-    with pytest.raises(errors.Unavailable, match="nobody answers result"):
+    with pytest.raises(errors.Unavailable, match="no node answers"):
         await Client(bus).run("order-1").result()
 
     async with NatsServer(tmp_path / "nats") as server:
@@ -285,6 +307,23 @@ async def test_nobody_there_is_one_sentence_with_what_to_do(tmp_path):
     with pytest.raises(errors.Unavailable, match="no NATS server at"):
         async with Client.connect(url):
             pass
+
+
+async def test_a_client_outside_its_block_says_how_to_enter_it(tmp_path):
+    async with NatsServer(tmp_path / "nats") as server, Client.connect(server.url) as left:
+        pass
+    for client in (Client.connect(), left):
+        for call in (
+            client.start("w"),
+            client.publish("w"),
+            client.run("r").result(),
+            client.info(),
+            client.runs.list(),
+        ):
+            with pytest.raises(RuntimeError, match=r"not connected: use `async with Client.connect\(…\)"):
+                await call
+        with pytest.raises(RuntimeError, match="async with"):  # and not that it may have happened all the same
+            await client.start("w", id="one", on_duplicate="raise")
 
 
 async def test_who_waits_for_a_result_waits_through_the_absence_of_node_and_server(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from fencepost import Node, Settings
 from fencepost.errors import DefinitionError, LoadError, SettingsError
-from fencepost.loader import load
+from fencepost.loader import hint_problems, load
 
 WORKFLOW = """
 from fencepost import App, step, workflow
@@ -147,6 +147,37 @@ async def test_a_step_in_a_process_of_its_own_finds_its_function_again(write):
         run = await node.client().start("isolated")
 
         assert await run.result(timeout=30) != os.getpid()
+
+
+def test_type_hints_that_cannot_be_used_are_a_sentence_each(write):
+    write(
+        "app.py",
+        """
+        from __future__ import annotations
+        from fencepost import step, workflow
+
+        class Odd: ...
+
+        @step
+        async def good(n: int, name: str | None = None) -> list[str]: ...
+
+        @step
+        async def bad(n: int, odd: Odd) -> Nowhere: ...
+
+        @workflow
+        async def one(n) -> Odd: ...
+        """,
+    )
+
+    problems = sorted(hint_problems(load(".")))
+
+    begins = "the type hint of {} cannot be used, its values cross as plain JSON: "
+    assert [problem.split(": ")[0] + ": " for problem in problems] == [
+        begins.format(place) for place in ("bad(odd)", "bad(return)", "one() result")
+    ]
+    assert "Odd" in problems[0]
+    assert "Nowhere" in problems[1]
+    assert not any("\n" in problem or "http" in problem for problem in problems)
 
 
 # ---- what is not

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fencepost import Settings
-from fencepost.errors import SettingsError
+from fencepost import App, Node, Settings
+from fencepost.errors import SettingsError, Unavailable
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +25,54 @@ def problems(**given):
     with pytest.raises(SettingsError) as error:
         Settings.load(**given)
     return error.value.problems
+
+
+EMBEDDED = """
+import asyncio, structlog
+from fencepost import App, Node, Settings, workflow
+
+@workflow
+async def one() -> int:
+    structlog.get_logger().info("by the workflow")
+    return 1
+
+async def main():
+    async with Node(App("shop", [one]), settings=Settings.load(world="sqlite:///:memory:", log_level=LEVEL)) as node:
+        structlog.get_logger().info("by the program")
+        print(await (await node.client().start(one)).result())
+"""
+
+
+def embedded(level, first=""):
+    program = EMBEDDED.replace("LEVEL", repr(level)) + f"{first}\nasyncio.run(main())\n"
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+
+def test_an_embedded_node_logs_to_stderr_what_the_settings_say():
+    usual, quiet = embedded("info"), embedded("warning")
+
+    assert (usual.stdout, quiet.stdout) == ("1\n", "1\n")
+    assert "by the program" in usual.stderr
+    assert "debug" not in usual.stderr
+    assert quiet.stderr == ""
+
+
+def test_the_logging_of_a_program_that_set_it_up_is_left_alone():
+    ran = embedded("error", "structlog.configure(processors=[structlog.processors.JSONRenderer()])")
+
+    assert '{"event": "by the program"}' in ran.stdout
+    assert ran.stderr == ""
+
+
+async def test_a_second_node_on_one_file_in_one_process_is_told_so(tmp_path):
+    settings = Settings.load(world=f"sqlite:///{tmp_path / 'emb.db'}")
+    app = App("shop")
+
+    async with Node(app, settings=settings):
+        with pytest.raises(Unavailable, match=r"emb.db is in use by another Node of this process"):
+            await Node(app, settings=settings).start()
+    async with Node(app, settings=settings):
+        pass
 
 
 def test_without_anything_a_node_keeps_its_state_in_a_file_and_its_messages_to_itself():
