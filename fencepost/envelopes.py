@@ -77,7 +77,7 @@ def checked_workflow(given: object) -> Workflow[..., Any] | str:
     if isinstance(given, Step):
         step = cast("Step[..., Any]", given)
         raise TypeError(f"{step.name!r} is a step: start a workflow that calls it")
-    named = repr(getattr(given, "__name__", "")) if callable(given) else f"a {type(given).__name__}"
+    named = repr(getattr(given, "__name__", "")) if callable(given) else f"an object of type {type(given).__name__}"
     raise TypeError(f"{named} is no workflow: give an `async def` with @workflow, or a workflow's name")
 
 

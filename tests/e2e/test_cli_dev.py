@@ -1,6 +1,7 @@
 """`fencepost dev` with real processes: feeding, crashes, leftovers, ports, signals."""
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -187,6 +188,32 @@ def test_a_program_that_dies_is_reported_and_started_again_and_one_that_finishes
 
     assert died["text"].endswith("again in 0.2 s: no luck")
     assert (folder / ".fencepost" / "program.log").read_text() == "no luck\nno luck\n"
+
+
+def test_lines_feed_a_workflow_of_several_parameters(tmp_path):
+    app = "from fencepost import workflow\n\n@workflow\nasync def both(id: str, n: int) -> int:\n    return n\n"
+    folder = target(tmp_path / "shop", app=app, workflow="both", lines=['{"id": "a", "n": 1}', '{"id": "b"}'])
+
+    done = fencepost("dev", folder, "--once", folder=tmp_path)
+
+    assert done.returncode == 1
+    assert re.search(r"completed +1\n", done.stdout), done.stdout
+    assert "line 2: both needs the parameter 'n'" in done.stdout
+
+
+def test_what_goes_wrong_in_hundreds_of_runs_is_a_few_lines_and_a_count(tmp_path):
+    folder = target(tmp_path / "shop", lines=[f'{{"id": "o-{n}", "n": -1}}' for n in range(200)])
+
+    with Dev(folder) as dev:
+        dev.wait_for("fed")
+        dev.wait_for("serving")
+        error = (folder / "dev.err").read_text()
+        while "more failed runs" not in error:  # told a second after the first
+            error = (folder / "dev.err").read_text()
+
+    events = [json.loads(line)["event"] for line in error.splitlines()]
+    assert "run failed" in events
+    assert events.count("run failed") < 60
 
 
 def test_a_stalled_run_ends_the_waiting_with_its_reason(tmp_path):

@@ -74,6 +74,32 @@ def test_help_and_version_tell(capsys):
     assert all(word in said for word in ("dev", "start", "runs", "dead", "doctor", "terminate", "resume", "events"))
 
 
+def test_a_group_without_its_command_shows_its_help(capsys):
+    codes = [run(["runs"]), run(["dead"])]
+
+    said = capsys.readouterr().err
+    assert codes == [2, 2]
+    assert said.startswith("Usage: fencepost runs")
+    assert "Usage: fencepost dead" in said
+
+
+def test_help_names_statuses_exit_codes_and_ways_to_give_input(capsys):
+    for words in (["runs", "ls"], ["doctor"], ["start"]):
+        run([*words, "--help"])
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert "pending, running, stalled (waits for a person), completed, failed, cancelled, terminated; or live" in said
+    assert "Exit 3 if no server or no node can be reached, 1 if anything else is bad." in said
+    assert 'also as {"kwargs": {…}}' in said
+
+
+def test_arguments_and_input_together_are_wrong_usage(capsys):
+    codes = [run(["start", "w", "--arg", "n=1", "-i", "1"]), run(["start", "w", "--arg", "n"])]
+
+    assert codes == [2, 2]
+    assert capsys.readouterr().err.count("\n") == 2
+
+
 TOML = {
     "[dev]\nrnu = []": "unknown setting 'rnu': did you mean 'run'?",
     "[dev]\nrun = 'python x.py'": "[dev] run must be a list",

@@ -122,7 +122,7 @@ async def test_what_is_no_workflow_or_no_instant_is_refused_before_anything_is_s
         await client.start(charge, Order(id=1))
     with pytest.raises(TypeError, match="'plain' is no workflow: give an `async def` with @workflow"):
         await client.publish(plain)
-    with pytest.raises(TypeError, match="a int is no workflow"):
+    with pytest.raises(TypeError, match="an object of type int is no workflow"):
         await client.start(3)
     with pytest.raises(TypeError, match="at is a datetime, not 'tomorrow'"):
         await client.start(checkout, Order(id=1), at="tomorrow")
