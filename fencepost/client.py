@@ -134,10 +134,7 @@ class Client:
         try:
             return await self._started(workflow, body, about=id or "", once=once)
         except InvalidInput as refusal:
-            if not (args and takes_no_single(refusal)):
-                raise
-            named = name_of(workflow)
-            raise InvalidInput(f"{named} takes no single value: give keyword arguments ({refusal})") from refusal
+            raise _for_python(refusal, workflow, args) from refusal
 
     async def start_raw(self, workflow: str, body: bytes) -> RunHandle[Any]:
         """Start with an envelope as it is, `{"id": …, "input": …}`; a node checks it. See `start`.
@@ -318,3 +315,10 @@ class DeadLetters:
         handle: RunHandle[Any] = RunHandle(self._asking, started.run_id, started.run_id)
         handle.existing = started.existing
         return handle
+
+
+def _for_python(refusal: InvalidInput, workflow: Workflow[..., Any] | str, args: tuple[Any, ...]) -> InvalidInput:
+    """Return a node's refusal in the words of a caller in Python, who gives keywords and no envelope."""
+    if not (args and takes_no_single(refusal)):
+        return refusal
+    return InvalidInput(f"{name_of(workflow)} takes no single value: give keyword arguments ({refusal})")

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 FENCEPOST = str(Path(sys.executable).with_name("fencepost"))
@@ -44,7 +45,8 @@ def environment(**more: str) -> dict[str, str]:
     """Ours, without settings of whoever runs the tests, and with compiled modules kept between the processes."""
     clean = {name: value for name, value in os.environ.items() if "FENCEPOST" not in name and "PROVIDER" not in name}
     clean.pop("PYTHONDONTWRITEBYTECODE", None)
-    return {**clean, "PYTHONPYCACHEPREFIX": f"/tmp/fencepost-tests-{os.getuid()}", **more}
+    compiled = str(Path(tempfile.gettempdir()) / f"fencepost-tests-{os.getuid()}")
+    return {**clean, "PYTHONPYCACHEPREFIX": compiled, **more}
 
 
 def fencepost(*words: object, folder: Path, given: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
