@@ -65,17 +65,22 @@ lock *args:
         --no-emit-index-url --no-emit-find-links --custom-compile-command "just lock" \
         --output-file requirements.lock "$@" pyproject.toml
 
-# The tests on each Python from 3.11 on that is installed here, each in its own copy of the tree.
+# The tests on each other Python from 3.11 on that is installed here, each in its own copy of the tree.
 pythons *args:
     #!/usr/bin/env bash
     set -euo pipefail
     copy=$(mktemp -d)
     trap 'rm -rf "$copy"' EXIT
+    here=$(python3 -c 'import sys; print(sys.version_info.minor)')
     for minor in 11 12 13 14; do
-      python="python3.$minor"
-      "$python" -c '' 2>/dev/null || { echo "$python: not here"; continue; }
+      [ "$minor" != "$here" ] || continue
+      python=""
+      for found in "python3.$minor" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3."$minor".*/bin/python; do
+        if "$found" -c '' 2>/dev/null; then python=$found; break; fi
+      done
+      [ -n "$python" ] || { echo "Python 3.$minor: not here"; continue; }
       mkdir "$copy/$minor"
       git ls-files -coz --exclude-standard | xargs -0 cp --parents -t "$copy/$minor"
-      echo "$python"
+      echo "Python 3.$minor"
       (cd "$copy/$minor" && "$python" bootstrap.py pytest -q "$@")
     done
