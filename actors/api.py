@@ -21,6 +21,7 @@ from fencepost.world import (
     Refused,
     RunEnded,
     RunExists,
+    RunNotFound,
     RunQuery,
     Unavailable,
     UnknownEvent,
@@ -241,7 +242,10 @@ class Api:
     async def value(self, ask: Ask) -> dict[str, Any]:
         """Return a piece of a large value."""
         run = await self.world.find(ask.id)
-        piece = await self.world.get_value(run.run_id, ask.ref, ask.offset, PIECE_BYTES)
+        try:
+            piece = await self.world.get_value(run.run_id, ask.ref, ask.offset, PIECE_BYTES)
+        except RunNotFound:
+            raise InvalidInput(f"run {ask.id!r} keeps no value {ask.ref!r}") from None
         return {"piece": base64.b64encode(piece).decode(), "last": len(piece) < PIECE_BYTES}
 
     async def info(self, _ask: Ask) -> dict[str, Any]:

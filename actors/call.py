@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fencepost.world import ValueTooLarge, events
 
 from .errors import SerializationError
-from .failures import describe
+from .failures import bearable, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,8 @@ Done = Succeeded | Failed | TimedOut | Lost | Cancelled
 
 def failed(exc: BaseException) -> Failed:
     """Return the outcome of an attempt that raised."""
-    return Failed(describe(exc), exc)
+    looked_at = bearable(exc)
+    return Failed(describe(looked_at), looked_at)
 
 
 # ---- what the body sees

@@ -154,8 +154,8 @@ class Workflow(_Declared[P, R]):
         """
         if stand_ins.current_turn() is not None:
             raise DefinitionError(
-                f"workflow {self.name!r} was called inside a workflow: use child({self.name}, …) for a run of its "
-                f"own, or {self.name}.fn(…) to run its code as part of this one"
+                f"workflow {self.name!r} was called inside a workflow: {self.name}.fn(…) runs its code as part of "
+                "this one; child(), for a run of its own, is not there yet"
             )
         return cast("Coroutine[Any, Any, R]", self.fn(*args, **kwargs))
 

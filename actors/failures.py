@@ -40,8 +40,26 @@ _NESTED_MAX: Final = 4 * 1024
 
 
 def describe(exc: BaseException) -> events.ErrorData:
-    """Return an exception as data. Never raises."""
-    return _describe(exc, _Budget(), depth=0)
+    """Return an exception as data. Never raises, also not for one that does not let itself be looked at."""
+    try:
+        return _describe(exc, _Budget(), depth=0)
+    except Exception:  # noqa: BLE001  (its own code raised)
+        return _describe(indescribable(exc), _Budget(), depth=0)
+
+
+def indescribable(exc: BaseException) -> RuntimeError:
+    """Return what stands for an exception whose own code raises when it is looked at."""
+    return RuntimeError(f"an exception of type {type(exc).__name__} that cannot be looked at: its own code raises")
+
+
+def bearable(exc: BaseException) -> BaseException:
+    """Return the exception, or what stands for it when looking at it raises."""
+    try:
+        isinstance(exc, Exception)
+        _ = (str(exc.__cause__), exc.__traceback__)
+    except Exception:  # noqa: BLE001  (its own code raised)
+        return indescribable(exc)
+    return exc
 
 
 def rebuild(data: events.ErrorData, *, step: str = "", attempts: int = 0) -> Exception:

@@ -11,6 +11,7 @@ from fencepost.world import events as ev
 
 log = structlog.get_logger(__name__)
 SENTENCE_MAX = 200
+AWAY_EVERY_S = 5.0
 
 
 def tell(run_id: str, body: ev.EventBody, step: str) -> None:
@@ -28,6 +29,23 @@ def tell(run_id: str, body: ev.EventBody, step: str) -> None:
             log.warning("run failed", run=run_id, code=code, why=_said(error))
         case _:
             return
+
+
+class _Away:
+    """Says that the world does not answer, once for all runs that meet it."""
+
+    def __init__(self) -> None:
+        self._said_at_s = -AWAY_EVERY_S
+        self._met = 0
+
+    def __call__(self, why: str, now_s: float) -> None:
+        self._met += 1
+        if now_s - self._said_at_s >= AWAY_EVERY_S:
+            log.warning("the world does not answer; trying again", why=why, times=self._met)
+            self._said_at_s, self._met = now_s, 0
+
+
+world_away = _Away()
 
 
 def _said(error: ev.ErrorData | None) -> str:

@@ -114,6 +114,8 @@ class Turn:
                 data = self.workflow.params.from_input(data)
             args, kwargs = self.workflow.params.decode(data)
         except FencepostError as error:
+            if body.app:  # it fitted when it was taken in: the code has changed since, and may change back
+                raise Stuck(f"the recorded input no longer fits {self.workflow.name!r}: {error}") from error
             self.terminal = ev.RunFailed(code="user_error", error=failures.describe(InvalidInput(str(error))))
             return
         with entered(self.loop), standing_in():
@@ -199,6 +201,7 @@ class Turn:
             reason = self.cancel.reason if self.cancel else "the code cancelled itself"
             return ev.RunCancelled(reason=reason)
         error = root.exception()
+        error = None if error is None else failures.bearable(error)
         if error is None:
             try:
                 data = self.workflow.returns.encode(root.result())

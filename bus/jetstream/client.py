@@ -116,6 +116,16 @@ class Client(NatsClient):
             _sid=sid,
         )
 
+    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        # The original raises on headers that are none, in its reader: the connection is lost, the message comes
+        # again, and nobody else's is taken in any more. Without headers it is a message like any other.
+        try:
+            found: dict[str, str] | None = await super()._process_headers(headers)  # pyright: ignore[reportUnknownMemberType]
+        except Exception as error:  # noqa: BLE001  (whatever a stranger's bytes lead to)
+            await self._told.error(error)
+            return {}
+        return found
+
     async def _connect_to_server(self, s: Srv) -> None:
         self.abort()  # the original leaves the socket of an attempt that got no greeting to the garbage collector
         await super()._connect_to_server(s)

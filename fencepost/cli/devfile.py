@@ -51,7 +51,7 @@ def read(state: Path) -> DevFile | None:
     """Return what a state folder says, or None when it says nothing that can be used."""
     try:
         said: object = json.loads((state / DEV_FILE).read_text(encoding="utf-8"))
-        return _parsed(cast("dict[str, Any]", said))
+        return _usable(_parsed(cast("dict[str, Any]", said)))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
@@ -67,6 +67,14 @@ def _parsed(said: dict[str, Any]) -> DevFile:
         node=_started(node) if node else None,
         processes=[_started(process) for process in said["processes"]],
     )
+
+
+def _usable(file: DevFile) -> DevFile:
+    """Return the file, or raise ValueError when a number in it can be none of ours."""
+    pids = [process.pid for process in [file.node, *file.processes] if process is not None]
+    if not 0 < file.port < 65536 or not all(0 < pid < 2**31 for pid in pids):  # noqa: PLR2004
+        raise ValueError("no port or process has such a number")
+    return file
 
 
 def _started(said: dict[str, Any]) -> Started:

@@ -23,7 +23,7 @@ from fencepost.world import SQLiteWorld
 from . import devfile, processes
 from .connecting import found_as
 from .devfile import DevFile
-from .exits import Exit
+from .exits import CommandError, Exit
 from .feedwork import FeedWork
 from .output import complain
 from .place import environment
@@ -32,6 +32,7 @@ from .server import Server
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from fencepost.actors import App
 
@@ -44,6 +45,7 @@ __all__ = ["Dev", "Plan"]
 
 
 STOP_S: Final = 6.0
+WATCH_S: Final = 0.5
 """How long any one part may take to stop."""
 
 
@@ -120,6 +122,7 @@ class Dev:
             keepers = [asyncio.create_task(programs.keep()), asyncio.create_task(self._server.keep())]
             _closed_by(stack, lambda: _cancelled(*keepers), "the watch over them")
             node = await self._node(stack)
+            keepers.append(asyncio.create_task(_until_gone(self.plan.place.world)))
             return await self._until_done(node, keepers)
 
     async def _node(self, stack: AsyncExitStack) -> Node:
@@ -260,6 +263,25 @@ async def _cancelled(*tasks: asyncio.Task[object]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _until_gone(database: Path) -> None:
+    """Watch the database file: on one that nobody can find any more every answer would be a false promise.
+
+    Raises:
+        CommandError: it was removed or replaced.
+    """
+    ours = _inode(database)
+    while _inode(database) == ours:
+        await asyncio.sleep(WATCH_S)
+    raise CommandError(f"{database} was removed or replaced under the running dev: start it again")
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
 
 
 async def _never_unless_broken(keepers: list[asyncio.Task[None]]) -> int:

@@ -434,3 +434,15 @@ async def test_copies_that_came_while_this_process_was_held_up_are_handled_once(
     await _drained(plain, f"FP_{namespace}_START")
 
     assert len(handled) == 1
+
+
+async def test_a_message_whose_headers_are_none_is_taken_in_and_stops_no_other(bus, plain, namespace):
+    inbox = Inbox()
+    await bus.starts(inbox)
+
+    for header, body in ((b"XXXX\r\n\r\n", b"odd"), (b"NATS/1.0\r\n\r\n", b"good")):
+        sizes = f"{len(header)} {len(header) + len(body)}"
+        await plain._send_command(f"HPUB fp.{namespace}.start.w {sizes}\r\n".encode() + header + body + b"\r\n")
+        await plain._flush_pending()
+
+    assert {(await inbox.one()).body, (await inbox.one()).body} == {b"odd", b"good"}

@@ -343,3 +343,50 @@ async def test_an_id_that_no_list_could_show_is_refused(local):
 
     with pytest.raises(InvalidInput, match="control character"):
         await local.start(plain, id="a\nb")
+
+
+class Bomb(Exception):
+    def __getattribute__(self, name):
+        raise RuntimeError("do not look at me")
+
+
+@pytest.mark.parametrize("where", ["async step", "sync step", "workflow"])
+async def test_an_exception_that_does_not_let_itself_be_looked_at_is_a_failure_like_any_other(local, where):
+    @step(retry=0)
+    async def async_bomb() -> None:
+        raise Bomb
+
+    @step(retry=0)
+    def sync_bomb() -> None:
+        raise Bomb
+
+    @workflow
+    async def careless() -> None:
+        if where == "workflow":
+            raise Bomb
+        await (async_bomb() if where == "async step" else sync_bomb())
+
+    run = await local.start(careless)
+
+    assert "cannot be looked at" in str(await local.ended(run))
+
+
+async def test_an_input_that_no_longer_fits_after_a_deploy_stalls_the_run_and_may_fit_again(local):
+    def flow(kind):
+        @workflow(name="flow")
+        async def taken(value: kind) -> str:
+            await sleep(0.01)
+            return str(value)
+
+        return taken
+
+    old, new = flow(str), flow(int)
+    local.app.add(old)
+    run = await local.start(old, "abc", at=await local.world.now() + timedelta(seconds=0.2))
+    await local.deploy(new)
+    why = await local.stalled(run)
+    await local.deploy(old)
+    await run.resume()
+
+    assert "no longer fits" in why
+    assert await run.result(PATIENCE_S) == "abc"
