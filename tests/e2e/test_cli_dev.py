@@ -148,6 +148,30 @@ def test_a_signal_stops_everything(tmp_path, how, code):
     assert not (folder / ".fencepost" / "dev.json").exists()
 
 
+def test_a_state_folder_that_is_removed_under_dev_ends_it_with_a_sentence(tmp_path):
+    folder = target(tmp_path / "shop")
+    with Dev(folder) as dev:
+        dev.wait_for("serving")
+        shutil.rmtree(folder / ".fencepost")
+
+        code = dev.end()
+
+    assert code == 1
+    assert "was removed or replaced under the running dev" in (folder / "dev.err").read_text()
+
+
+def test_a_dev_file_with_numbers_that_can_be_none_of_ours_is_passed_over(tmp_path):
+    folder = target(tmp_path / "shop")
+    state = folder / ".fencepost"
+    state.mkdir()
+    odd = {"url": "nats://h:99999999", "namespace": "x", "target": "", "state": "", "monitoring": "", "node": None}
+    (state / "dev.json").write_text(json.dumps(odd | {"processes": [{"name": "p", "pid": -1, "created": 0.0}]}))
+
+    done = fencepost("dev", folder, "--once", folder=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_nats_server_that_dies_with_its_store_is_started_again_and_runs_go_on(tmp_path):
     folder = target(tmp_path / "shop")
     with Dev(folder) as dev:
