@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from fencepost.actors import Node, NodeSettings
-from fencepost.bus import JetStreamBus
+from fencepost.bus import JetStreamBus, Unreachable
 from fencepost.world import SQLiteWorld
 
 from . import devfile, processes
@@ -46,6 +46,7 @@ __all__ = ["Dev", "Plan"]
 
 STOP_S: Final = 6.0
 WATCH_S: Final = 0.5
+PATIENCE_S: Final = 30.0
 """How long any one part may take to stop."""
 
 
@@ -129,13 +130,23 @@ class Dev:
         plan = self.plan
         world = await SQLiteWorld.connect(plan.place.world, namespace=plan.namespace, hash_seed=plan.seed)
         _closed_by(stack, world.close, "the world")
-        bus = JetStreamBus(self._server.url, plan.namespace, name="fencepost-dev")
-        _closed_by(stack, bus.close, "the bus")
-        await bus.open()
-        node = Node(plan.app, world, bus, plan.node)
-        _closed_by(stack, node.stop, "the node")
-        await node.start()
-        return node
+        until_s = asyncio.get_running_loop().time() + PATIENCE_S
+        while True:
+            bus = JetStreamBus(self._server.url, plan.namespace, name="fencepost-dev")
+            node = Node(plan.app, world, bus, plan.node)
+            try:
+                await bus.open()
+                await node.start()
+            except Unreachable:  # the server died meanwhile, and is being started again
+                await node.stop()
+                await bus.close()
+                if asyncio.get_running_loop().time() > until_s:
+                    raise
+                await asyncio.sleep(WATCH_S)
+                continue
+            _closed_by(stack, bus.close, "the bus")
+            _closed_by(stack, node.stop, "the node")
+            return node
 
     def _made_programs(self) -> Programs:
         plan = self.plan
