@@ -25,6 +25,7 @@ from .starting import Starter
 from .surroundings import Surroundings
 from .sweeper import Sweeper
 from .timers import Timers
+from .trouble import WorldAway
 from .turn import Turn
 
 if TYPE_CHECKING:
@@ -230,6 +231,7 @@ class Node:
             arm=self.timers.arm,
             announce=self._announce,
             activations=asyncio.Semaphore(self.settings.activations),
+            world_away=WorldAway(),
             repaired=self.sweeper.repaired,
             turn=self._parts.turn,
             shadow=self.settings.shadow,

@@ -18,7 +18,7 @@ import structlog
 from fencepost.world import Batch, Refused, RunEnded, RunNotFound, Superseded, Unavailable, UnknownEvent
 from fencepost.world import events as ev
 
-from . import bugs, trouble
+from . import bugs
 from .awake import Awake, Reload
 from .messages import Passivate, RunMessage, SlotReserved, StepEnded, Tick
 from .operations import Diverged
@@ -96,7 +96,7 @@ class RunActor:
             except Reload:
                 self.drop()
             except Unavailable as why:
-                trouble.world_away(str(why), self._around.host.monotonic_s())
+                self._around.world_away(str(why), self._around.host.monotonic_s())
                 self.drop()
             except Exception as error:  # noqa: BLE001  (a person decides)
                 if await self._stall(self._why(error)):

@@ -34,6 +34,8 @@ class Surroundings:
     announce: Callable[[str, int, bool], Awaitable[None]]
     """Tell the live feed how far a run's log goes, and whether it ended."""
     activations: asyncio.Semaphore
+    world_away: Callable[[str, float], None]
+    """Say that the world does not answer, at a time on the host's clock."""
     repaired: Callable[[], None]
     """Count a repair by the sweeper."""
     turn: type[Turn]

@@ -31,8 +31,8 @@ def tell(run_id: str, body: ev.EventBody, step: str) -> None:
             return
 
 
-class _Away:
-    """Says that the world does not answer, once for all runs that meet it."""
+class WorldAway:
+    """Says that the world does not answer, once for all runs of a node that meet it."""
 
     def __init__(self) -> None:
         self._said_at_s = -AWAY_EVERY_S
@@ -43,9 +43,6 @@ class _Away:
         if now_s - self._said_at_s >= AWAY_EVERY_S:
             log.warning("the world does not answer; trying again", why=why, times=self._met)
             self._said_at_s, self._met = now_s, 0
-
-
-world_away = _Away()
 
 
 def _said(error: ev.ErrorData | None) -> str:
