@@ -39,6 +39,7 @@ class WorldAway:
         self._met = 0
 
     def __call__(self, why: str, now_s: float) -> None:
+        """Say it, if it was not said within `AWAY_EVERY_S`."""
         self._met += 1
         if now_s - self._said_at_s >= AWAY_EVERY_S:
             log.warning("the world does not answer; trying again", why=why, times=self._met)
