@@ -67,3 +67,22 @@ def test_a_line_that_everybody_left_gives_the_slot_to_who_comes(slots):
 
     assert (slots.used, slots.waiting) == (0, 0)
     assert slots.take("run_4", "0.0")
+
+
+def test_a_run_with_many_steps_goes_to_the_end_of_the_line_after_each(slots, called):
+    for op in ("0.0", "0.1", "0.2"):
+        slots.take("run_many", op)
+    slots.take("run_one", "0.0")
+
+    slots.give_back()
+    assert slots.take(*called[-1])
+    slots.give_back()
+
+    assert called == [("run_many", "0.0"), ("run_one", "0.0")]
+
+
+def test_a_closed_one_gives_no_slot(slots):
+    slots.give_back()
+    slots.close()
+
+    assert not slots.take("run_2", "0.0")

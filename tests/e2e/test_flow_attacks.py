@@ -14,7 +14,7 @@ import pytest
 from fencepost.actors import now, sleep, step, workflow
 from fencepost.actors.codec import Returns
 from fencepost.errors import InvalidInput, RunCancelled, RunTerminated
-from tests.e2e.world_and_bus import PATIENCE_S, eventually
+from tests.e2e.world_and_bus import PATIENCE_S
 
 # workflow time: every sleep here is on a run's own loop, or a body that is cut short
 
@@ -245,43 +245,6 @@ async def test_the_same_start_again_for_later_leaves_a_live_runs_timer_alone(loc
     assert await run.result(5) == "slept"
 
 
-async def test_a_fan_out_of_many_steps_holds_no_other_run_up(local, gate):
-    await local.deploy(slots_of := _slow(gate), settings_of(), step_slots=1)
-    order = []
-
-    many = await local.start(slots_of, 5)
-    await gate.arrival()
-    one = await local.start(settings_of())
-    await local.saw(one, "step_created")
-    gate.open()
-    order.append(await one.result(PATIENCE_S))
-    status = await many.status()
-
-    assert order == ["x"]
-    assert status.ended_at is None or await many.result(PATIENCE_S) == 5
-
-
-def _slow(gate):
-    @step(retry=0)
-    async def slow() -> int:
-        await gate.pause()
-        return 1
-
-    @workflow
-    async def fan(size: int) -> int:
-        return sum(await asyncio.gather(*(slow() for _ in range(size))))
-
-    return fan
-
-
-def settings_of():
-    @workflow
-    async def single() -> str:
-        return await echo("x")
-
-    return single
-
-
 async def test_a_fix_in_a_helper_lets_stalled_runs_go_on(local, tmp_path, monkeypatch):
     (tmp_path / "fp_helper_mod.py").write_text("RIGHT = False\n")
     (tmp_path / "fp_flow_mod.py").write_text(
@@ -316,25 +279,20 @@ async def test_a_thousand_cancels_are_one_event(local):
 
 
 async def test_a_service_of_the_node_that_fails_begins_again(local, monkeypatch):
-    failed = asyncio.Event()
+    failed, looked_again = asyncio.Event(), asyncio.Event()
     due = local.world.due
 
     async def broken(*args):
         if not failed.is_set():
             failed.set()
             raise OverflowError("a row nobody can read")
+        looked_again.set()
         return await due(*args)
 
     monkeypatch.setattr(local.world, "due", broken)
+
     await asyncio.wait_for(failed.wait(), PATIENCE_S)
-    before = local.node.sweeper.repairs
-
-    @workflow
-    async def plain() -> str:
-        return await echo("x")
-
-    assert await local.run(plain) == "x"
-    await eventually(lambda: local.node.sweeper.repairs >= before)
+    await asyncio.wait_for(looked_again.wait(), PATIENCE_S)
 
 
 async def test_an_id_that_no_list_could_show_is_refused(local):
