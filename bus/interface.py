@@ -26,6 +26,15 @@ class Bell:
 
 
 @dataclass(frozen=True, slots=True)
+class Offering:
+    """A step waits for a node that serves its queue: look, and claim it. A bell too: the claim is the fact."""
+
+    queue: str
+    run_id: str
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartMessage:
     """A start message from anyone, exactly as it came.
 
@@ -70,6 +79,7 @@ class Again(Exception):
 
 
 OnBell = Callable[[Bell], Awaitable[None]]
+OnOffering = Callable[[Offering], Awaitable[None]]
 OnStart = Callable[[StartMessage], Awaitable[None]]
 OnRequest = Callable[[Request], Awaitable[Reply]]
 
@@ -79,6 +89,14 @@ class Subscription(Protocol):
 
     async def stop(self) -> None:
         """Take nothing new, wait for handlers under way, give back what was not handled. Idempotent."""
+        ...
+
+
+class Steps(Subscription, Protocol):
+    """Offerings of one queue, taken while there is room."""
+
+    def room_grew(self) -> None:
+        """Say that `room()` may be larger than it was."""
         ...
 
 
@@ -127,6 +145,24 @@ class Bus(Protocol):
 
         A bell is settled when the handler returns; when it raises, the bell comes again after a short delay. A
         ring that comes while its id is handled is delivered after that: it is never swallowed by the one before.
+        """
+        ...
+
+    # ---- offerings
+
+    async def offer(self, offering: Offering) -> None:
+        """Offer a step to whoever serves its queue. Offered again it may arrive once or twice.
+
+        Each queue has a stream of its own: one that nobody serves fills no other. Never raises for a bus that is
+        away: the run's due offers it again.
+        """
+        ...
+
+    async def steps(self, queue: str, on_offering: OnOffering, room: Callable[[], int]) -> Steps:
+        """Deliver the offerings of a queue, each to one of its takers, never more at once than there is room.
+
+        `room()` is how many could be taken now; handlers under way are not counted in it. An offering is settled when
+        the handler returns; `Again` or an error gives it back, to anyone.
         """
         ...
 

@@ -8,6 +8,7 @@ WorldError
 │   ├── RunEnded            nothing follows a terminal event
 │   ├── RunNotFound
 │   ├── RunExists           the id is taken by a run with other input
+│   ├── IncarnationDead     the node was declared dead; it has to join anew
 │   ├── Taken               a token or child id in the batch belongs to somebody else
 │   └── ValueTooLarge       refused before the write
 ├── UnknownEvent            the log holds a type this version does not know
@@ -83,6 +84,14 @@ class RunExists(Refused):
         super().__init__(f"id {chain_id!r} belongs to {run_id}, {other}: use another id, or {remedy}")
         self.chain_id = chain_id
         self.run_id = run_id
+
+
+class IncarnationDead(Refused):
+    """The incarnation has left or was declared dead. It never lives again: join anew."""
+
+    def __init__(self, incarnation: str) -> None:
+        super().__init__(f"incarnation {incarnation} was declared dead: join anew")
+        self.incarnation = incarnation
 
 
 class Taken(Refused):

@@ -101,6 +101,7 @@ class StepRetrying(Body, frozen=True, tag="step_retrying"):
 
     `lost` counts the losses so far (its node died; no attempt counted, L14). `deferred`: it must wait for a
     lock, no attempt counted. Empty `token`: a verdict of the decider (timeout, loss), which needs no claim.
+    `drains`: the body still runs (it did not end when its time was over), and its claim drains.
     """
 
     attempt: int
@@ -109,6 +110,7 @@ class StepRetrying(Body, frozen=True, tag="step_retrying"):
     error: ErrorData | None = None
     lost: int = 0
     deferred: bool = False
+    drains: bool = False
 
 
 class StepFailed(Body, frozen=True, tag="step_failed"):

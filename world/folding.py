@@ -26,6 +26,7 @@ from .events import (
     StepCancelled,
     StepCompleted,
     StepFailed,
+    StepRetrying,
     StepStarted,
     WaitCompleted,
     kind_of,
@@ -44,6 +45,12 @@ SETTLING: Final = (StepCompleted, StepFailed, StepCancelled, WaitCompleted)
 DUE_SLACK: Final = timedelta(seconds=15)
 """How much earlier than asked a due may stand without being written again: hot rows stay as they are."""
 
+AHEAD: Final = timedelta(seconds=1)
+"""How far a proposed `at` may lie after the world's clock: the clocks of nodes differ, and `at` never goes back."""
+
+OLDER_AFTER: Final = timedelta(seconds=60)
+"""How long a partition waits for code as new as it had before an older node may take it."""
+
 OWNS_CLAIMS: Final = 1
 OWNS_OFFERS: Final = 2
 
@@ -58,8 +65,10 @@ def check_form(batch: Batch) -> None:
         raise ValueError("an outside batch needs an event")
     if batch.fence is None and (batch.due is not None or batch.offers):
         raise ValueError("only an in-band batch sets due and offers")
-    if batch.due is not None and batch.due.tzinfo is None:
-        raise ValueError("due has no time zone")
+    if batch.at is not None and not batch.whole_log:
+        raise ValueError("an at is proposed under the whole-log fence only")
+    if any(instant is not None and instant.tzinfo is None for instant in (batch.due, batch.at)):
+        raise ValueError("due or at has no time zone")
     for body in batch.events:
         _check_side(body, in_band=batch.fence is not None)
     if any(isinstance(body, TERMINAL) for body in batch.events[:-1]):
@@ -113,8 +122,13 @@ def last_revoking(events: Iterable[EventBody], first_seq: int, before: int) -> i
 
 def ends_claim(outcome: Outcome) -> bool:
     """Tell whether the outcome ends its claim; else the attempt was given up and its claim drains."""
-    drains = isinstance(outcome, StepFailed) and outcome.drains
+    drains = isinstance(outcome, StepFailed | StepRetrying) and outcome.drains
     return bool(outcome.token) and not drains
+
+
+def fits(at: datetime, last_at: datetime, now: datetime) -> bool:
+    """Tell whether a proposed instant can be a batch's `at`: monotone in position, and not ahead of the world."""
+    return last_at <= at <= now + AHEAD
 
 
 def is_free(history: Iterable[Event], asked: StepStarted) -> bool:

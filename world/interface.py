@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 from .records import PAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection
     from datetime import datetime
 
     from .events import Event
     from .records import (
         Accepted,
         Batch,
+        Claimed,
         Created,
         Due,
         Facts,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
         Opened,
         Run,
         RunQuery,
+        Share,
     )
 
 
@@ -53,7 +55,9 @@ class World(Protocol):
         """Create a run: its row at tick 0, event 1 `run_created`, its chain, due at `new.due` or now.
 
         Idempotent by `chain_id`: a chain that exists with the same workflow and `input_digest` is returned as
-        `existing`. Likewise by `run_id`.
+        `existing`. Likewise by `run_id`. A run of no app (`new.app` empty: the starter does not know the workflow)
+        goes to the app of the newest live member that knows it, if there is one; its event keeps no app, since its
+        input was not checked.
 
         Raises:
             RunExists: the chain exists with another workflow or digest.
@@ -90,7 +94,8 @@ class World(Protocol):
         carries a `key` that the log holds already for that type answers `repeated`, also on an ended run.
 
         An in-band batch refused as stale tells what landed. `at` is the world's clock, never before the
-        run's last event.
+        run's last event. A proposed `batch.at` is taken as it is, or refused with `StaleLog` when it lies before
+        the run's last event or more than `AHEAD` after the world's clock.
 
         Effects: `step_started` makes a claim and ends the offer, unless its attempt is not free (in-band: a worker
         was faster, and it is inert); an outcome that was accepted by token ends its claim; a verdict without
@@ -106,7 +111,18 @@ class World(Protocol):
             RunNotFound, RunEnded, Superseded, StaleLog, ClaimLost, Taken: as described.
             ValueTooLarge: an event is over the bound.
             ValueError: a bug of the caller: an in-band event type without a fence or an outside one with it, an
-                event after a terminal one, an offer of an operation that was never created.
+                event after a terminal one, an `at` without `whole_log`.
+        """
+        ...
+
+    async def claim(self, run_id: str, op: str, token: str, incarnation: str) -> Claimed:
+        """Take an offer: write its `step_started` from outside and make the claim `token`. The run row is locked.
+
+        Quiet: no due is set. Idempotent by token: a claim of this operation that has it already is answered again.
+
+        Raises:
+            RunNotFound, RunEnded: as for `append`.
+            ClaimLost: it is not on offer (any more), or the incarnation is not alive.
         """
         ...
 
@@ -178,8 +194,32 @@ class World(Protocol):
         """End an incarnation. Its claims are dead from here on; runs that have one are due now."""
         ...
 
-    async def due(self, partitions: Sequence[int] | None, before: datetime, limit: int) -> tuple[Due, ...]:
-        """Return what is due at an instant or before, earliest first; of these partitions, or of all for None."""
+    async def renew(self, incarnation: str) -> None:
+        """Let an incarnation live for the lease it joined with, from now. Nothing to do for one without a lease.
+
+        Raises:
+            IncarnationDead: it has left, or was declared dead.
+        """
+        ...
+
+    async def share(self, incarnation: str, give: Collection[int] = (), *, take: bool = True) -> Share:
+        """Declare dead whose lease has run out (as `leave` does), give partitions back, take others, tell the rest.
+
+        Partitions in `give` that are the incarnation's become free. With `take`, and if the member takes any, free
+        ones of its app (no owner, or a dead one) become its, up to a fair share. A partition remembers the newest code
+        that owned it: its fair share is counted among live members at least as new. An older one takes it only when
+        no such member lives and it has been free for `OLDER_AFTER`. Owned beyond the fair share is `surplus`, the
+        highest numbers first.
+
+        Raises:
+            IncarnationDead: it has left, or was declared dead.
+        """
+        ...
+
+    async def due(
+        self, app: str | None, partitions: Collection[int] | None, before: datetime, limit: int
+    ) -> tuple[Due, ...]:
+        """Return what is due at an instant or before, earliest first; of an app and partitions, or of all for None."""
         ...
 
     # ---- asking

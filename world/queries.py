@@ -1,4 +1,4 @@
-"""The queries, by name: `-- name: x` in a file of `sql/`, up to its last semicolon."""
+"""The queries, by name: `-- name: x` in a file of `sql/<store>/`, up to its last semicolon."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 FOLDER: Final = Path(__file__).parent / "sql"
 
 
-def load(folder: Path = FOLDER) -> dict[str, str]:
+def load(folder: Path) -> dict[str, str]:
     """Return every named query of a folder. A name that is used twice is an error."""
     blocks = [block for file in sorted(folder.glob("*.sql")) for block in read(file).split("-- name: ")[1:]]
     named = [block.split("\n", 1) for block in blocks]

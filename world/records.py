@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from .events import Event, EventBody, Value
 
@@ -55,10 +55,11 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """`run_id` is the run of the id: the new one, or with `existing` the one that was there."""
+    """`run_id` is the run of the id: the new one, or with `existing` the one that was there. `app` is whose it is."""
 
     run_id: str
     existing: bool
+    app: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,28 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """A step that any node serving its queue may claim, and what that attempt is called."""
+
+    op: str
+    queue: str
+    attempt: int
+    dispatch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """An offer that was taken: the attempt, its run's workflow and app, and every event of the operation, in order."""
+
+    workflow: str
+    app: str
+    partition: int
+    attempt: int
+    dispatch: int
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Events to append together, all or nothing.
 
@@ -129,10 +152,12 @@ class Batch:
     batch_id: str = ""
     whole_log: bool = False
     """Refuse with `StaleLog` when an event that can resume code landed after `known`."""
+    at: datetime | None = None
+    """With `whole_log` only: the instant the batch was decided for, taken as its `at`."""
     due: datetime | None = None
     """In-band only: when to look at the run again; None when only an event or a claim can move it."""
-    offers: frozenset[str] = frozenset()
-    """In-band only: the operations of *all* steps that wait for a slot or for a node that serves their queue."""
+    offers: tuple[Offer, ...] = ()
+    """In-band only: *all* steps of the run that wait for a slot or for a node that serves their queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +185,24 @@ class Member:
     code: str
     workflows: frozenset[str]
     queues: frozenset[str] = frozenset({"default"})
+    lease: timedelta | None = None
+    """How long it lives without being renewed; None: until it leaves (one process has the whole world)."""
+    takes: bool = True
+    """Whether it takes partitions; one that does not runs steps only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a node has of its app's partitions, and what it should know about the others. See `World.share`."""
+
+    owned: frozenset[int]
+    surplus: frozenset[int]
+    """Those of the owned that another node should have: stop them, then give them back."""
+    alive: frozenset[str]
+    """Every incarnation of the namespace that lives."""
+    stopping: frozenset[str]
+    """Tokens of this node's own claims that drain: nobody wants what their bodies return."""
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +211,7 @@ class Due:
 
     kind: str
     id: str
+    app: str
     partition: int
     at: datetime
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .events import Event
     from .folding import Look
     from .records import Accepted, Batch, Facts, Fence
-    from .sqlite.rows import Held
+    from .rows import Held
 
 T = TypeVar("T")
 Hook = Callable[[str], Awaitable[None]]

@@ -12,7 +12,7 @@ from fencepost.world.sqlite import schema
 from tests.contract.logs import BEGIN
 
 FOLDER = Path(fencepost.world.__file__).parent
-QUERIES = queries.load()
+QUERIES = queries.load(queries.FOLDER / "sqlite")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_every_query_is_used():
 
 
 def test_every_table_is_explained_at_the_top_of_the_schema():
-    text = queries.read(queries.FOLDER / "schema.sql")
+    text = queries.read(queries.FOLDER / "sqlite" / "schema.sql")
     header = text[: text.index("CREATE TABLE")]
 
     tables = re.findall(r"CREATE TABLE (\w+)", text)

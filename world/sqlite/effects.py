@@ -16,14 +16,14 @@ from ..events import (
     StepStarted,
 )
 from ..folding import OWNS_CLAIMS, OWNS_OFFERS, ends_claim, is_free
-from .instants import to_us
+from ..instants import to_us
 from .pages import Pages
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from ..records import Batch
-    from .rows import Held
+    from ..rows import Held
 
 
 class Effects(Pages):

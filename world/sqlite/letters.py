@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from . import rows
-from .instants import to_us
+from .. import rows
+from ..instants import to_us
 from .store import Store, encode
 
 if TYPE_CHECKING:

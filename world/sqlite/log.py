@@ -18,15 +18,15 @@ from ..folding import (
     tokens_of,
     told,
 )
+from ..instants import from_us, to_us
 from ..records import Accepted, Batch, Fence
 from .effects import Effects
-from .instants import from_us, to_us
 from .store import ALL
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from .rows import Held
+    from ..rows import Held
 
 
 class Log(Effects):

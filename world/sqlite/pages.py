@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import rows
 from ..errors import RunNotFound
+from ..instants import to_us
 from ..records import PAGE, Fence, Opened
-from . import rows
-from .instants import to_us
 from .store import Store, json_list
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from .. import rows
 from ..errors import RunExists, RunNotFound
 from ..events import RunCreated, encode_body, kind_of
+from ..instants import to_us
 from ..partitions import partition_of
 from ..records import Created, Fence, NewRun, Run, RunQuery
-from . import rows
-from .instants import to_us
 from .log import Log
 
 if TYPE_CHECKING:

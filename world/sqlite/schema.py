@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from .. import queries
 from ..errors import Unusable
+from ..instants import from_us, to_us
 from ..records import Facts
-from .instants import from_us, to_us
 from .store import SQL, Clock
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 APPLICATION: Final = 0x46505354
 SCHEMA: Final = 1
-MIGRATIONS: Final[Mapping[int, Path]] = {1: queries.FOLDER / "schema.sql"}
+MIGRATIONS: Final[Mapping[int, Path]] = {1: queries.FOLDER / "sqlite" / "schema.sql"}
 """What leads to a version from the one before it. Version 1 begins with an empty database."""
 
 OLDEST_SQLITE: Final = (3, 37)

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from .. import queries
+from .. import queries, rows
 from ..errors import RunEnded, RunNotFound, ValueTooLarge
-from . import rows
-from .instants import to_us
+from ..instants import to_us
 
 if TYPE_CHECKING:
     import sqlite3
 
     from ..records import Facts
-    from .rows import Held
+    from ..rows import Held
 
-SQL: Final = queries.load()
+SQL: Final = queries.load(queries.FOLDER / "sqlite")
 ALL: Final = -1
 """No limit, as SQLite spells it."""
 

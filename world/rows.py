@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import UnknownEvent
-from ..events import Event, decode_body, is_known
-from ..records import Claim, Due, Fence, Letter, NewLetter, Run
+from .errors import UnknownEvent
+from .events import Event, decode_body, is_known
 from .instants import from_us, maybe_from_us
+from .records import Claim, Due, Fence, Letter, NewLetter, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
