@@ -37,6 +37,8 @@ from .records import UNREAD, Batch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from .records import Member, Offer
+
 IN_BAND_ONLY: Final = (*ORDERS, WaitCompleted, RunCompleted, RunFailed, RunCancelled)
 OUTSIDE_ONLY: Final = (CancelRequested, RunTerminated)
 EITHER: Final = (StepStarted, *OUTCOMES)
@@ -50,6 +52,9 @@ AHEAD: Final = timedelta(seconds=1)
 
 OLDER_AFTER: Final = timedelta(seconds=60)
 """How long a partition waits for code as new as it had before an older node may take it."""
+
+PULSE: Final = timedelta(seconds=5)
+"""After how long without anybody's `share` the world is taken to have been away."""
 
 OWNS_CLAIMS: Final = 1
 OWNS_OFFERS: Final = 2
@@ -69,10 +74,29 @@ def check_form(batch: Batch) -> None:
         raise ValueError("an at is proposed under the whole-log fence only")
     if any(instant is not None and instant.tzinfo is None for instant in (batch.due, batch.at)):
         raise ValueError("due or at has no time zone")
+    _check_offers(batch.offers)
     for body in batch.events:
         _check_side(body, in_band=batch.fence is not None)
     if any(isinstance(body, TERMINAL) for body in batch.events[:-1]):
         raise ValueError("nothing can follow a terminal event")
+
+
+def _check_offers(offers: tuple[Offer, ...]) -> None:
+    if len({offer.op for offer in offers}) != len(offers):
+        raise ValueError("an operation is offered once")
+    if not all(offer.op and offer.queue and offer.attempt > 0 and offer.dispatch > 0 for offer in offers):
+        raise ValueError("an offer needs an op, a queue, an attempt and a dispatch")
+
+
+def check_member(member: Member) -> None:
+    """Raise `ValueError` for a node that could never live."""
+    if member.lease is not None and member.lease <= timedelta(0):
+        raise ValueError(f"a lease of {member.lease} has run out before it begins")
+
+
+def was_away(asked_at: datetime | None, now: datetime) -> bool:
+    """Tell whether the world was away since a node last asked for its share; nobody ever did counts as that."""
+    return asked_at is None or now - asked_at > PULSE
 
 
 def _check_side(body: EventBody, *, in_band: bool) -> None:
@@ -128,7 +152,7 @@ def ends_claim(outcome: Outcome) -> bool:
 
 def fits(at: datetime, last_at: datetime, now: datetime) -> bool:
     """Tell whether a proposed instant can be a batch's `at`: monotone in position, and not ahead of the world."""
-    return last_at <= at <= now + AHEAD
+    return last_at <= at <= max(last_at, now + AHEAD)
 
 
 def is_free(history: Iterable[Event], asked: StepStarted) -> bool:
@@ -179,6 +203,15 @@ def _near_enough(due: datetime | None, asked: datetime | None, now: datetime) ->
     if due is None or asked is None:
         return asked
     return due if now < due <= asked <= due + DUE_SLACK else asked
+
+
+def decided_after(batch: Batch, seq: int) -> int:
+    """Return how far an in-band batch has decided, given the run's last position before it (`Run.decided_seq`).
+
+    That is the tail it knew. One that ran ahead (`at`) has fed its own results to the code as well: counted to its
+    known tail only, all that the code printed on the way would be printed again by the next replay.
+    """
+    return min(batch.known, seq) if batch.at is None else seq + len(batch.events)
 
 
 def told(batch: Batch) -> bool:

@@ -25,6 +25,11 @@ def from_us(us: int) -> datetime:
     return EPOCH + timedelta(microseconds=us)
 
 
+def span_us(span: timedelta) -> int:
+    """Return a span in microseconds."""
+    return span // MICROSECOND
+
+
 def maybe_to_us(instant: datetime | None) -> int | None:
     """As `to_us`, for a column that may be empty."""
     return None if instant is None else to_us(instant)

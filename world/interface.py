@@ -202,24 +202,48 @@ class World(Protocol):
         """
         ...
 
-    async def share(self, incarnation: str, give: Collection[int] = (), *, take: bool = True) -> Share:
+    async def share(
+        self,
+        incarnation: str,
+        give: Collection[int] = (),
+        *,
+        take: bool = True,
+        to_newer: bool = False,
+        hears: bool = True,
+    ) -> Share:
         """Declare dead whose lease has run out (as `leave` does), give partitions back, take others, tell the rest.
 
         Partitions in `give` that are the incarnation's become free. With `take`, and if the member takes any, free
         ones of its app (no owner, or a dead one) become its, up to a fair share. A partition remembers the newest code
         that owned it: its fair share is counted among live members at least as new. An older one takes it only when
         no such member lives and it has been free for `OLDER_AFTER`. Owned beyond the fair share is `surplus`, the
-        highest numbers first.
+        highest numbers first. `to_newer`: what is given asks for code as new as the newest that lives (the giver does
+        not know a workflow of it). `hears`: whether the caller hears the bus; who does not counts in nobody's fair
+        share while another does.
+
+        When nobody has asked for longer than `PULSE` the world itself was away, and nobody could renew: then leases
+        that were good at the last time are good for one lease more, and nobody is declared dead.
 
         Raises:
             IncarnationDead: it has left, or was declared dead.
         """
         ...
 
+    async def retire(self, incarnation: str) -> None:
+        """Take no partitions any more and give all back: the node is about to leave. Its claims stay its own."""
+        ...
+
+    async def offers(self, app: str, queue: str, limit: int) -> tuple[tuple[str, str], ...]:
+        """Return (run, operation) of an app's steps on offer in a queue, up to a limit: their bells may be lost."""
+        ...
+
     async def due(
         self, app: str | None, partitions: Collection[int] | None, before: datetime, limit: int
     ) -> tuple[Due, ...]:
-        """Return what is due at an instant or before, earliest first; of an app and partitions, or of all for None."""
+        """Return what is due at an instant or before, earliest first; of an app and partitions, or of all for None.
+
+        What belongs to no app (nobody knows its workflow yet) is everybody's.
+        """
         ...
 
     # ---- asking

@@ -91,7 +91,7 @@ class Run:
     seq: int
     tick: int
     decided_seq: int
-    """The tail that the last in-band batch was decided from."""
+    """The tail that the last in-band batch was decided from; its own last event when it ran ahead (`Batch.at`)."""
     created_at: datetime
     last_at: datetime
     ended_at: datetime | None
@@ -189,6 +189,8 @@ class Member:
     """How long it lives without being renewed; None: until it leaves (one process has the whole world)."""
     takes: bool = True
     """Whether it takes partitions; one that does not runs steps only."""
+    follows: str = ""
+    """The incarnation before it, when a supervisor starts its node anew: the same code keeps its ordinal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,10 @@ class Share:
     """Every incarnation of the namespace that lives."""
     stopping: frozenset[str]
     """Tokens of this node's own claims that drain: nobody wants what their bodies return."""
+    newer: bool
+    """Whether a live member of the app that takes partitions has newer code than this one."""
+    heard: bool
+    """Whether another live member of the app that takes partitions hears the bus."""
     now: datetime
 
 

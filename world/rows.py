@@ -11,6 +11,7 @@ from .errors import UnknownEvent
 from .events import Event, decode_body, is_known
 from .instants import from_us, maybe_from_us
 from .records import Claim, Due, Fence, Letter, NewLetter, Run
+from .sharing import Part, Taker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +27,8 @@ class Held:
     """A run's row, read under its lock: what checks and effects look at."""
 
     run_id: str
+    app: str
+    workflow: str
     partition: int
     status: str
     stalled: str
@@ -112,8 +115,20 @@ def claim(row: Row) -> Claim:
 
 def due(row: Row) -> Due:
     """Return something that wants to be looked at."""
-    kind, id_, partition, at = row
-    return Due(kind, id_, partition, from_us(at))
+    kind, id_, app, partition, at = row
+    return Due(kind, id_, app, partition, from_us(at))
+
+
+def taker(row: Row) -> Taker:
+    """Return a node that takes partitions."""
+    incarnation, ordinal, hears = row
+    return Taker(incarnation, ordinal, bool(hears))
+
+
+def part(row: Row) -> Part:
+    """Return whose a partition is."""
+    number, owner, newest, free_since = row
+    return Part(number, owner, newest, maybe_from_us(free_since))
 
 
 def letter(row: Row) -> Letter:

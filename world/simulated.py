@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from .errors import Unavailable
+from .errors import ClaimLost, Unavailable
+from .events import StepStarted
 from .sqlite import schema
 from .sqlite.core import Core
 from .sqlite.face import Face
@@ -51,6 +52,14 @@ class Checks:
     """What comes again under one key is recorded once."""
     due_kept: bool = True
     """Due is not moved later over an event its writer has not seen."""
+    at: bool = True
+    """A proposed `at` is neither before the last event nor ahead of the clock."""
+    offer: bool = True
+    """A claim takes what is on offer, for an incarnation that lives."""
+    lapse: bool = True
+    """Whose lease has run out is declared dead."""
+    dead: bool = True
+    """Who is dead neither renews nor shares."""
 
 
 class SwitchedCore(Core):
@@ -85,9 +94,31 @@ class SwitchedCore(Core):
         if self.checks.revoked:
             super()._check_revoked(run, batch, between)
 
+    def _check_at(self, run: Held, batch: Batch, between: tuple[Event, ...]) -> None:
+        if self.checks.at:
+            super()._check_at(run, batch, between)
+
     def _check_claims(self, batch: Batch) -> None:
         if self.checks.claim:
             super()._check_claims(batch)
+
+    def _start_offered(self, run_id: str, op: str, token: str, incarnation: str) -> StepStarted:
+        try:
+            return super()._start_offered(run_id, op, token, incarnation)
+        except ClaimLost:
+            if self.checks.offer:
+                raise
+        bodies = [event.body for event in self.history(run_id, op)]
+        started = [(body.attempt, body.dispatch) for body in bodies if isinstance(body, StepStarted)]
+        attempt, dispatch = max(started, default=(1, 0))
+        return StepStarted(op=op, attempt=attempt, token=token, incarnation=incarnation, dispatch=dispatch + 1)
+
+    def _end_lapsed(self, now: int) -> None:
+        if self.checks.lapse:
+            super()._end_lapsed(now)
+
+    def _lives(self, member: sqlite3.Row) -> bool:
+        return super()._lives(member) or not self.checks.dead
 
     def _look(self, run: Held, batch: Batch, owns: int) -> Look:
         look = super()._look(run, batch, owns)

@@ -3,9 +3,10 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from fencepost.world import Batch, Member, NewRun, events
+from fencepost.world import Batch, Member, NewRun, Offer, events
 
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
+STEP = timedelta(seconds=2)
 
 
 class Clock:
@@ -70,6 +71,10 @@ def step_cancelled(op="0.0"):
     return events.StepCancelled(op=op)
 
 
+def offer(op="0.0", queue="default", attempt=1, dispatch=1):
+    return Offer(op, queue, attempt, dispatch)
+
+
 def wait(op="0.1", delay_s=60.0):
     return events.WaitCreated(op=op, delay_s=delay_s)
 
@@ -110,10 +115,20 @@ async def claims(world, run_id="run_1"):
     return {claim.token: claim for claim in (await world.open(run_id)).claims}
 
 
-async def dues(world, until=None):
-    """Return what is due until an instant, or ever: id → when."""
-    found = await world.due(None, until or BEGIN + timedelta(days=36500), 10_000)
+async def dues(world, until=None, app=None):
+    """Return what is due until an instant, or ever, of an app or of all: id → when."""
+    found = await world.due(app, None, until or BEGIN + timedelta(days=36500), 10_000)
     return {due.id: due.at for due in found}
+
+
+async def pass_time(world, clock, watcher, **span):
+    """Turn the clock while a node asks for its share often enough that the world never seems to have been away."""
+    left = timedelta(**span)
+    while left > STEP:
+        clock.at += STEP
+        left -= STEP
+        await world.share(watcher)
+    clock.at += left
 
 
 async def outside(world, *bodies, run_id="run_1", known=-1, **fields):

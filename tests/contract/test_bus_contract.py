@@ -10,15 +10,13 @@ import pytest
 
 from fencepost.bus import (
     Again,
-    InProcessBus,
-    JetStreamBus,
     NatsServer,
     NoResponder,
     PayloadTooLarge,
     Reply,
     Unreachable,
 )
-from tests.contract.handlers import PATIENCE_S, Handler, bell
+from tests.contract.handlers import PATIENCE_S, Buses, Handler, bell
 
 
 @pytest.fixture(scope="module")
@@ -32,20 +30,9 @@ def server(tmp_path_factory):
 @pytest.fixture(params=["inprocess", "jetstream"])
 async def buses(request, server):
     """Return a function that opens one more bus of the same namespace; in one process they are one."""
-    namespace = f"t{uuid.uuid4().hex[:12]}"
-    opened = []
-
-    async def one_more():
-        if request.param == "jetstream":
-            opened.append(JetStreamBus(server.url, namespace))
-        elif not opened:
-            opened.append(InProcessBus(namespace))
-        await opened[-1].open()
-        return opened[-1]
-
-    yield one_more
-    for bus in opened:
-        await bus.close()
+    buses = Buses(request.param, server.url, f"t{uuid.uuid4().hex[:12]}")
+    yield buses
+    await buses.close()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from nats.js import api
 from nats.js.errors import NotFoundError
 
-from fencepost.bus import Bell, BusUnusable, JetStreamBus, NatsServer, PayloadTooLarge, Reply, Unreachable
+from fencepost.bus import Bell, BusUnusable, JetStreamBus, NatsServer, Offering, PayloadTooLarge, Reply, Unreachable
 from fencepost.bus.jetstream.api import checked_server, version_of
 
 PATIENCE_S = 10
@@ -157,8 +157,12 @@ async def test_least_rights_of_a_node_and_a_client_are_enough(tmp_path):
         await node.take("default", [0], inbox)
         await node.serve({"result": _echo})
 
+        await node.steps("default", "default", inbox, lambda: 1)
+
         await node.ring(Bell("run", "a", 0))
         assert (await inbox.one()).id == "a"
+        await node.offer(Offering("default", "b", "0.1"))
+        assert (await inbox.one()).run_id == "b"
         await client.publish_start("w", b"1")
 
         assert (await inbox.one()).body == b"1"

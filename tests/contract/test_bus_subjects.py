@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fencepost.bus import Bell
+from fencepost.bus import Bell, Offering
 from fencepost.bus.subjects import Subjects, matches, may_be_answered, name_checked, token_ok
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", fullmatch=True)
@@ -25,6 +25,28 @@ def test_a_bell_survives_its_subject(namespace, app, partition, kind, key):
     assert not matches(subjects.wakes(app, partition + 1), subject)
 
 
+@given(names, names, names, tokens, st.lists(tokens, min_size=1, max_size=6))
+def test_an_offering_survives_its_subject(namespace, queue, app, run_id, path):
+    subjects = Subjects(namespace)
+    offering = Offering(queue, run_id, ".".join(path), app)
+
+    subject = subjects.offered(offering)
+
+    assert subjects.offering_of(subject) == offering
+    assert matches(subjects.every_offering(queue), subject)
+    assert matches(subjects.offerings(queue, app), subject)
+    assert not matches(subjects.offerings(queue, app + "x"), subject)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    ["", "q", "q.a.r", "q.a.r.", "q.a..0", "q.a.r.0..1", "q.a.r.0.", "-q.a.r.0", "q.a.r.*", "q.a.r.0" + "x" * 512],
+)
+def test_a_subject_that_is_no_offering_is_none(rest):
+    assert Subjects("ns").offering_of(f"fp.ns.step.{rest}") is None
+    assert Subjects("ns").offering_of("fp.other.step.q.a.r.0") is None
+
+
 @given(names, st.lists(tokens, min_size=1, max_size=4))
 def test_a_workflow_survives_its_subject(namespace, parts):
     subjects = Subjects(namespace)
@@ -39,10 +61,16 @@ def test_a_workflow_survives_its_subject(namespace, parts):
 def test_no_subject_of_strangers_is_an_error(subject):
     subjects = Subjects("ns")
 
-    for text in (subject, f"fp.ns.wake.{subject}", f"fp.ns.start.{subject}"):
+    for text in (subject, f"fp.ns.wake.{subject}", f"fp.ns.start.{subject}", f"fp.ns.step.{subject}"):
+        offering = subjects.offering_of(text)
+        assert offering is None or subjects.offered(offering) == text
         bell = subjects.bell_of(text)
         assert bell is None or subjects.wake(bell) == text
         assert subjects.workflow_of(text) in {None, text.removeprefix("fp.ns.start.")}
+
+
+def test_a_bell_too_long_to_be_ours_is_none():
+    assert Subjects("ns").bell_of("fp.ns.wake.default.00.run." + "x" * 600) is None
 
 
 @given(st.text(max_size=80))

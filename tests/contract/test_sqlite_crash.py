@@ -17,6 +17,7 @@ from tests.contract.logs import (
     completed,
     created,
     dues,
+    offer,
     run_completed,
     run_started,
     started,
@@ -94,7 +95,7 @@ async def test_kill_9_leaves_all_of_a_batch_or_nothing_and_all_that_was_answered
     for run in runs.values():
         await check_whole(world, run, answered.get(run.run_id, 1))
     await world.join(a_member())
-    due = await world.due(None, await world.now(), 100)
+    due = await world.due(None, None, await world.now(), 100)
     assert {item.id for item in due} == set(runs)
     await world.close()
 
@@ -137,7 +138,7 @@ async def test_a_kill_between_any_two_statements_leaves_all_or_nothing(tmp_path,
     taken = await images(world, path, tmp_path)
     if what == "append":
         more = [completed(), created("0.2"), started(node, "0.2", "t2"), wait("0.3")]
-        await decider.append(*more, offers=frozenset({"0.1"}), due=await world.now())
+        await decider.append(*more, offers=(offer("0.1"),), due=await world.now())
     else:
         await decider.append(completed(), run_completed())
     await world._writer.run(lambda core: core.connection.set_trace_callback(None))

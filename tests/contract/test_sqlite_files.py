@@ -97,7 +97,7 @@ async def test_a_newer_schema_is_refused(opened, path):
 
     sentence = await refusal(opened, path)
 
-    assert sentence == f"{path} has schema 7, newer than this version's 1: upgrade fencepost"
+    assert sentence == f"{path} has schema 7, newer than this version's 2: upgrade fencepost"
 
 
 @pytest.mark.usefixtures("made")
@@ -224,7 +224,7 @@ async def test_a_refused_file_can_be_opened_once_it_is_put_right(opened, path):
         await opened()
     path.unlink()
 
-    assert (await (await opened()).facts()).schema == 1
+    assert (await (await opened()).facts()).schema == 2
 
 
 def connecting_once():
@@ -261,6 +261,34 @@ async def test_who_opens_the_file_ends_the_incarnations_that_were_there(opened, 
     clock.turn(hours=1)
     await again.join(a_member("n2"))
     assert await dues(again) == {"run_1": clock()}
+
+
+async def test_who_opens_the_file_frees_the_partitions_that_were_taken(opened):
+    world = await opened()
+    await world.share(await world.join(a_member(code="c1")))
+    await world.close()
+
+    again = await opened()
+
+    share = await again.share(await again.join(a_member(code="older")))
+    assert len(share.owned) == 32
+    assert len(share.alive) == 1
+
+
+async def test_a_world_where_nobody_has_a_lease_is_not_written_by_a_share_that_changes_nothing(opened, clock):
+    world = await opened()
+    node = await world.join(a_member())
+    await world.share(node)
+
+    def changes(core):
+        return core.connection.total_changes
+
+    before = await world._writer.run(changes)
+    for _ in range(3):
+        clock.turn(seconds=1)
+        await world.share(node)
+
+    assert await world._writer.run(changes) == before
 
 
 # ---- what is kept

@@ -1,15 +1,13 @@
-"""The queries: each is prepared, used, and the hot ones go by their index. Migrations go forward, by number."""
+"""The queries: each is prepared, used, and the hot ones go by their index."""
 
 import re
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 import fencepost.world
-from fencepost.world import SimulatedWorld, Unusable, queries
+from fencepost.world import SimulatedWorld, queries
 from fencepost.world.sqlite import schema
-from tests.contract.logs import BEGIN
 
 FOLDER = Path(fencepost.world.__file__).parent
 QUERIES = queries.load(queries.FOLDER / "sqlite")
@@ -40,11 +38,13 @@ def test_every_query_is_used():
     assert [name for name in QUERIES if f'"{name}"' not in code] == []
 
 
-def test_every_table_is_explained_at_the_top_of_the_schema():
-    text = queries.read(queries.FOLDER / "sqlite" / "schema.sql")
+def test_every_table_of_every_version_is_explained_at_the_top_of_the_schema():
+    text = queries.read(schema.MIGRATIONS[1])
     header = text[: text.index("CREATE TABLE")]
 
-    tables = re.findall(r"CREATE TABLE (\w+)", text)
+    tables = [
+        table for file in schema.MIGRATIONS.values() for table in re.findall(r"CREATE TABLE (\w+)", queries.read(file))
+    ]
     assert [table for table in tables if not re.search(rf"^--   {table}\b", header, re.MULTILINE)] == []
 
 
@@ -60,7 +60,22 @@ HOT = {
     "end_claim_of_op": "PRIMARY KEY (run_id=? AND op=?)",
     "end_drained_of_run": "INDEX members_alive",
     "is_alive": "(incarnation=?)",
+    "claim_by_token": "PRIMARY KEY (run_id=? AND op=?)",
+    "draining_of": "INDEX claims_draining (incarnation=?)",
+    "offer_of_op": "PRIMARY KEY (run_id=? AND op=?)",
+    "offers_in_queue": "INDEX offers_by_queue (queue=?)",
+    "lapsed_members": "INDEX members_alive",
+    "live_members": "INDEX members_alive",
+    "other_takers": "INDEX members_alive",
+    "has_lease": "INDEX members_alive",
+    "renew_all": "INDEX members_alive",
+    "renew_member": "(incarnation=?)",
+    "read_member": "(incarnation=?)",
+    "partitions_of_app": "PRIMARY KEY (app=?)",
+    "take_partitions": "PRIMARY KEY (app=? AND partition=?)",
     "due_before": "INDEX due_earliest (at<?)",
+    "due_before_of": "INDEX due_of_app (app=? AND at<?)",
+    "adopt_due": "PRIMARY KEY (kind=? AND id=?)",
     "ring_claimed_by_dead": "PRIMARY KEY (run_id=?)",
     "ring_offered": "INDEX offers_by_queue (queue=?)",
     "ring_pending": "INDEX runs_by_status (status=?)",
@@ -93,57 +108,3 @@ def test_two_queries_of_one_name_are_an_error(tmp_path):
 
     with pytest.raises(ValueError, match="one name"):
         queries.load(tmp_path)
-
-
-# ---- migrations
-
-
-@pytest.fixture
-def database():
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    yield connection
-    connection.close()
-
-
-def prepared(database, **more):
-    return schema.prepare(database, "here", schema.Constants(), lambda: BEGIN, **more)
-
-
-def a_version(tmp_path, script):
-    file = tmp_path / "next.sql"
-    file.write_text(script)
-    return {**schema.MIGRATIONS, schema.SCHEMA + 1: file}
-
-
-def test_a_migration_leads_to_its_version_and_keeps_what_is_there(database, tmp_path):
-    before = prepared(database)
-
-    after = prepared(database, migrations=a_version(tmp_path, "CREATE TABLE a (b);\nCREATE TABLE c (d);\n"))
-
-    assert (before.schema, after.schema) == (schema.SCHEMA, schema.SCHEMA + 1)
-    assert after.hash_seed == before.hash_seed
-    assert database.execute("SELECT count(*) FROM a, c").fetchone() == (0,)
-
-
-def test_a_migration_that_fails_leaves_the_version_before(database, tmp_path):
-    prepared(database)
-
-    with pytest.raises(sqlite3.OperationalError):
-        prepared(database, migrations=a_version(tmp_path, "CREATE TABLE a (b);\nCREATE TABLE a (b);\n"))
-
-    assert prepared(database).schema == schema.SCHEMA
-    assert database.execute("SELECT name FROM sqlite_master WHERE name = 'a'").fetchall() == []
-
-
-def test_there_is_no_way_back(database, tmp_path):
-    prepared(database, migrations=a_version(tmp_path, "CREATE TABLE a (b);\n"))
-
-    with pytest.raises(Unusable, match="upgrade fencepost"):
-        prepared(database)
-
-
-def test_an_sqlite_that_is_too_old_is_refused(database, monkeypatch):
-    monkeypatch.setattr(schema, "OLDEST_SQLITE", (99, 0))
-
-    with pytest.raises(Unusable, match=r"is too old: 99\.0 is needed"):
-        prepared(database)

@@ -1,4 +1,4 @@
-"""Claims and offers: who may record an outcome, and what waits to be taken."""
+"""Claims: who may record an outcome."""
 
 import asyncio
 
@@ -8,13 +8,12 @@ from fencepost.world import ClaimLost, RunEnded, RunNotFound, Superseded, events
 from tests.contract.logs import (
     Decider,
     a_member,
-    a_run,
-    cancel,
     claims,
     completed,
     created,
     dues,
     failed,
+    offer,
     outcome_of,
     outside,
     retrying,
@@ -23,7 +22,6 @@ from tests.contract.logs import (
     step_cancelled,
     terminate,
     types,
-    wait,
     whole_log,
 )
 
@@ -93,6 +91,19 @@ async def test_a_verdict_lets_the_claim_drain_and_the_late_outcome_is_refused(wo
     assert (await claims(world))["t1"].draining
     with pytest.raises(ClaimLost):
         await outside(world, completed())
+
+
+async def test_a_failure_without_a_claim_drains_every_attempt_of_its_operation(world, node, decider):
+    await decider.append(retrying(drains=True), started(node, token="t2", attempt=2))
+    await decider.append(created("0.1"), started(node, "0.1", "t3"))
+
+    await decider.append(failed(attempt=1))
+
+    assert {token: claim.draining for token, claim in (await claims(world)).items()} == {
+        "t1": True,
+        "t2": True,
+        "t3": False,
+    }
 
 
 async def test_a_cancelled_step_drains(world, decider):
@@ -246,66 +257,6 @@ async def test_a_superseded_decider_starts_nothing(world, node):
     await winner.begin(created())
 
     with pytest.raises(Superseded):
-        await loser.append(created(), started(node), offers=frozenset({"0.0"}))
+        await loser.append(created(), started(node), offers=(offer(),))
 
     assert await claims(world) == {}
-
-
-# ---- offers
-
-
-async def offered_to(world, clock, queue):
-    """Return which runs a new node of the queue is told of."""
-    clock.turn(seconds=1)
-    await world.join(a_member("worker", workflows=frozenset(), queues=frozenset({queue})))
-    return [run_id for run_id, at in (await dues(world)).items() if at == clock()]
-
-
-async def test_an_offer_rings_its_run_when_a_node_of_its_queue_joins(world, clock):
-    decider = await Decider.of_new(world)
-    await decider.begin(created(queue="gpu"), created("0.1"))
-    await decider.append(offers=frozenset({"0.0"}))
-
-    assert await offered_to(world, clock, "default") == []
-    assert await offered_to(world, clock, "gpu") == ["run_1"]
-
-
-async def test_offers_are_exactly_those_of_the_last_in_band_batch(world, clock):
-    decider = await Decider.of_new(world)
-    await decider.begin(created(queue="gpu"), created("0.1", queue="tape"))
-    await decider.append(offers=frozenset({"0.0", "0.1"}))
-    await outside(world, cancel())
-    decider.known += 1
-    await decider.append(offers=frozenset({"0.1"}))
-
-    assert await offered_to(world, clock, "gpu") == []
-    assert await offered_to(world, clock, "tape") == ["run_1"]
-
-
-@pytest.mark.parametrize("how", ["claimed", "cancelled", "ended", "withdrawn"])
-async def test_an_offer_ends_with_what_it_is_for(world, clock, node, how):
-    decider = await Decider.of_new(world)
-    await decider.begin(created(queue="gpu"))
-    await decider.append(wait("0.1"), offers=frozenset({"0.0"}))
-
-    match how:
-        case "claimed":
-            await outside(world, started(node))
-        case "cancelled":
-            await decider.append(step_cancelled())
-        case "ended":
-            await outside(world, terminate())
-        case _:
-            await decider.append()
-
-    assert await offered_to(world, clock, "gpu") == []
-
-
-async def test_what_was_never_created_cannot_be_offered(world):
-    await world.create(a_run())
-    decider = await Decider.of(world)
-
-    with pytest.raises(ValueError, match="never created"):
-        await decider.append(wait(), offers=frozenset({"0.7"}))
-
-    assert types(await whole_log(world)) == ["run_created"]

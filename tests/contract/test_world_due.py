@@ -37,18 +37,61 @@ async def test_due_lists_what_is_due_earliest_first_by_partition_and_bounded(wor
     for n in range(6):
         await world.create(a_run(f"run_{n}", due=BEGIN + n * HOUR))
 
-    everything = await world.due(None, BEGIN + 4 * HOUR, 100)
+    everything = await world.due(None, None, BEGIN + 4 * HOUR, 100)
     partitions = {due.id: due.partition for due in everything}
     mine = [partitions["run_1"], partitions["run_3"]]
 
     assert [due.id for due in everything] == [f"run_{n}" for n in range(5)]
     assert {due.kind for due in everything} == {"run"}
-    assert [due.id for due in await world.due(None, BEGIN + 9 * HOUR, 2)] == ["run_0", "run_1"]
-    assert {due.id for due in await world.due(mine, BEGIN + 9 * HOUR, 100)} >= {"run_1", "run_3"}
-    assert {due.partition for due in await world.due(mine, BEGIN + 9 * HOUR, 100)} == set(mine)
-    assert await world.due([], BEGIN + 9 * HOUR, 100) == ()
-    assert await world.due(None, BEGIN - HOUR, 100) == ()
+    assert [due.id for due in await world.due(None, None, BEGIN + 9 * HOUR, 2)] == ["run_0", "run_1"]
+    assert {due.id for due in await world.due(None, mine, BEGIN + 9 * HOUR, 100)} >= {"run_1", "run_3"}
+    assert {due.partition for due in await world.due(None, mine, BEGIN + 9 * HOUR, 100)} == set(mine)
+    assert await world.due(None, [], BEGIN + 9 * HOUR, 100) == ()
+    assert await world.due(None, None, BEGIN - HOUR, 100) == ()
     assert set(partitions.values()) <= set(range((await world.facts()).partitions))
+
+
+async def test_due_is_of_an_app_and_its_partitions_and_what_is_nobodys_is_everybodys(world):
+    for n in range(6):
+        await world.create(a_run(f"run_{n}", app="bank" if n % 2 else "shop", due=BEGIN + n * HOUR))
+    await world.create(a_run("run_6", app="", workflow="refund"))
+    until = BEGIN + 9 * HOUR
+
+    everything = await world.due(None, None, until, 100)
+
+    assert {due.id: due.app for due in everything} == {
+        **{f"run_{n}": "bank" if n % 2 else "shop" for n in range(6)},
+        "run_6": "",
+    }
+    assert [due.id for due in await world.due("shop", None, until, 100)] == ["run_0", "run_6", "run_2", "run_4"]
+    assert [due.id for due in await world.due("shop", None, BEGIN + HOUR, 100)] == ["run_0", "run_6"]
+    assert [due.id for due in await world.due("bank", None, until, 2)] == ["run_6", "run_1"]
+    assert [due.id for due in await world.due("", None, until, 100)] == ["run_6"]
+    assert [due.id for due in await world.due("nobody", None, until, 100)] == ["run_6"]
+    partitions = {due.id: due.partition for due in everything}
+    of_run_2 = await world.due("shop", [partitions["run_2"]], until, 100)
+    assert "run_2" in {due.id for due in of_run_2}
+    assert {due.app for due in of_run_2} <= {"shop", ""}
+    assert {due.partition for due in of_run_2} == {partitions["run_2"]}
+    assert await world.due("bank", set(range(32)) - set(partitions.values()), until, 100) == ()
+
+
+async def test_due_keeps_its_app_however_it_is_moved(world, clock):
+    node = await world.join(a_member())
+    decider = await Decider.of_new(world)
+    await decider.begin(created(), started(node))
+    moves = [
+        lambda: decider.append(due=BEGIN + HOUR),
+        lambda: outside(world, cancel()),
+        lambda: world.leave(node),
+        lambda: world.end_claim("run_1", "t1"),
+    ]
+
+    for move in moves:
+        await move()
+        clock.turn(hours=1)
+        assert list(await dues(world, app="shop")) == ["run_1"]
+        assert await dues(world, app="") == {}
 
 
 async def test_an_in_band_batch_says_when_to_look_again(world):
@@ -293,6 +336,17 @@ async def test_pending_runs_of_a_workflow_nobody_knew_go_to_who_joins_with_it(wo
     assert (await world.find("run_1")).app == "refunds"
     assert (await world.find("run_2")).app == "shop"
     assert await dues(world) == {"run_1": clock()}
+    assert await dues(world, app="refunds") == {"run_1": clock()}
+
+
+async def test_a_due_moves_to_the_app_that_adopts_its_run_and_stays_when_it_was(world):
+    await world.create(a_run("run_1", workflow="refund", due=BEGIN + HOUR))
+    await world.create(a_run("run_2", due=BEGIN + HOUR))
+
+    await world.join(a_member("n2", app="refunds", workflows=frozenset({"refund"})))
+
+    assert await dues(world, app="refunds") == {"run_1": BEGIN + HOUR}
+    assert await dues(world, app="shop") == {"run_2": BEGIN + HOUR}
 
 
 async def test_pending_runs_stay_with_their_app_while_it_knows_their_workflow(world):

@@ -8,8 +8,11 @@ from fencepost.world import RunExists, RunNotFound, RunQuery, partition_of
 from tests.contract.logs import (
     BEGIN,
     Decider,
+    a_member,
     a_run,
     cancel,
+    dues,
+    outcome_of,
     outside,
     run_completed,
     terminate,
@@ -78,6 +81,52 @@ async def test_of_many_starts_with_one_id_one_creates(world):
     assert sum(not answer.existing for answer in answers) == 1
     assert len({answer.run_id for answer in answers}) == 1
     assert len(await listed(world)) == 1
+
+
+# ---- a workflow the starter does not know
+
+
+async def test_a_run_tells_whose_it_is(world):
+    created = await world.create(a_run("run_1", chain_id="order-7"))
+    again = await world.create(a_run("run_2", chain_id="order-7", app="bank"))
+
+    assert (created.app, again.app) == ("shop", "shop")
+
+
+async def test_a_run_of_no_app_goes_to_the_newest_live_node_that_knows_its_workflow(world):
+    for app, workflows in (("old", {"order"}), ("shop", {"order", "refund"}), ("bank", {"transfer"})):
+        await world.join(a_member(app, app=app, workflows=frozenset(workflows)))
+    gone = await world.join(a_member("gone", app="gone"))
+    await world.leave(gone)
+
+    created = await world.create(a_run("run_1", app=""))
+    again = await world.create(a_run("run_1", app=""))
+
+    assert (created.app, again.app) == ("shop", "shop")
+    assert (await world.find("run_1")).app == "shop"
+    assert (await whole_log(world))[0].body.app == ""
+    assert list(await dues(world, app="shop")) == ["run_1"]
+
+
+async def test_a_run_nobody_knows_keeps_no_app_until_somebody_joins_who_does(world):
+    await world.join(a_member(workflows=frozenset({"refund"})))
+
+    created = await world.create(a_run("run_1", app=""))
+
+    assert (created.app, (await world.find("run_1")).app) == ("", "")
+    assert list(await dues(world, app="")) == ["run_1"]
+    await world.join(a_member("bank", app="bank"))
+    assert (await world.find("run_1")).app == "bank"
+    assert (list(await dues(world, app="")), list(await dues(world, app="bank"))) == ([], ["run_1"])
+
+
+async def test_a_run_of_an_app_stays_with_it_whoever_knows_its_workflow(world):
+    await world.join(a_member(app="bank"))
+
+    assert (await world.create(a_run("run_1"))).app == "shop"
+
+
+# ---- asking
 
 
 async def test_a_run_is_found_by_its_id_and_by_the_id_of_its_chain(world):
@@ -166,8 +215,6 @@ async def test_counts_are_by_status_with_stalled_apart(world):
 
 ODD = [
     "",
-    "\x00",
-    "a\x00b",
     "🧮👩‍🚀",
     "\u202eright to left",
     "'; DROP TABLE runs; --",
@@ -194,6 +241,29 @@ async def test_odd_text_comes_back_as_it_was(world, text):
     assert bytes(log[2].body.result.json) == bytes(value(text).json)
     assert (run.chain_id, run.workflow, run.app, run.attributes) == (text, text, text, {text: text, "n": text})
     assert await listed(world, attribute=(text, text), workflow=text) == ["run_1"]
+
+
+@pytest.mark.parametrize("text", ["\x00", "a\x00b"], ids=["nul", "nul-inside"])
+async def test_nul_comes_back_as_it_was_in_values_and_elsewhere_or_is_refused_whole(world, text):
+    """Postgres keeps no NUL in a text, and no id or key may hold one; what users compute with may."""
+    decider = await Decider.of_new(world, input=value({text: text}))
+    await outside(world, cancel(reason=text))
+    decider.known += 1
+
+    names = await outcome_of(world.create(a_run("run_2", chain_id=text, attributes={text: text})))
+    key = await outcome_of(outside(world, cancel(key=text)))
+    await decider.append(run_completed(text), known=2 if isinstance(key, ValueError) else 3)
+
+    log = await whole_log(world)
+    assert bytes(log[0].body.input.json) == bytes(value({text: text}).json)
+    assert log[1].body.reason == text
+    assert bytes(log[-1].body.result.json) == bytes(value(text).json)
+    if isinstance(names, ValueError):
+        assert await listed(world) == ["run_1"]
+        assert [event.seq for event in log] == [1, 2, 3]
+    else:
+        assert (await world.find(text)).attributes == {text: text}
+        assert log[2].body.key == text
 
 
 async def test_text_that_is_none_is_refused_and_harms_nobody(world):

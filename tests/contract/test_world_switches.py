@@ -9,6 +9,7 @@ from fencepost.world import (
     Checks,
     ClaimLost,
     Fence,
+    IncarnationDead,
     RunEnded,
     SimulatedWorld,
     StaleLog,
@@ -22,10 +23,13 @@ from tests.contract.logs import (
     a_member,
     a_run,
     cancel,
+    claims,
     completed,
     created,
     dues,
+    offer,
     outside,
+    pass_time,
     run_completed,
     started,
     types,
@@ -83,6 +87,23 @@ async def after_the_end(world):
     await decider.append(wait())
 
 
+async def ahead_of_the_clock(world):
+    decider = await Decider.of_new(world)
+    await decider.append(wait(), whole_log=True, at=BEGIN + timedelta(hours=1))
+
+
+async def not_on_offer(world):
+    decider = await Decider.of_new(world)
+    await decider.begin(created())
+    await world.claim("run_1", "0.0", "t1", await world.join(a_member()))
+
+
+async def declared_dead(world):
+    node = await world.join(a_member())
+    await world.leave(node)
+    await world.share(node)
+
+
 FORBIDDEN = {
     "fence": (stale_tick, Superseded),
     "last_batch": (other_history, Superseded),
@@ -90,6 +111,9 @@ FORBIDDEN = {
     "revoked": (unseen_cancel, StaleLog),
     "claim": (no_claim, ClaimLost),
     "ended": (after_the_end, RunEnded),
+    "at": (ahead_of_the_clock, StaleLog),
+    "offer": (not_on_offer, ClaimLost),
+    "dead": (declared_dead, IncarnationDead),
 }
 
 
@@ -136,8 +160,42 @@ async def test_without_due_kept_an_unseen_event_is_slept_over(clock, without):
     assert found == [BEGIN, later]
 
 
+async def test_without_lapse_nobody_is_declared_dead(clock, without):
+    found = []
+    for world in (SimulatedWorld(clock), without("lapse")):
+        leased = await world.join(a_member(lease=timedelta(seconds=10)))
+        other = await world.join(a_member("n2"))
+        await pass_time(world, clock, other, seconds=10)
+        found.append(leased in (await world.share(other)).alive)
+
+    assert found == [False, True]
+
+
+async def test_without_offer_one_step_is_claimed_twice(without):
+    world = without("offer")
+    node = await world.join(a_member())
+    decider = await Decider.of_new(world)
+    await decider.begin(created())
+    await decider.append(offers=(offer(),))
+
+    claimed = [await world.claim("run_1", "0.0", token, node) for token in ("t1", "t2")]
+
+    assert [(answer.attempt, answer.dispatch) for answer in claimed] == [(1, 1), (1, 2)]
+    assert set(await claims(world)) == {"t1", "t2"}
+
+
+async def test_without_dead_it_renews_and_owns_on(without):
+    world = without("dead")
+    node = await world.join(a_member(lease=timedelta(seconds=10)))
+    await world.leave(node)
+
+    await world.renew(node)
+
+    assert len((await world.share(node)).owned) == 32
+
+
 def test_every_switch_has_a_test():
-    assert {field.name for field in fields(Checks)} == {*FORBIDDEN, "idempotence", "due_kept"}
+    assert {field.name for field in fields(Checks)} == {*FORBIDDEN, "idempotence", "due_kept", "lapse"}
 
 
 # ---- faults

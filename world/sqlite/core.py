@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from .claims import Claims
 from .letters import Letters
-from .members import Members
+from .partitions import Partitions
 from .runs import Runs
 from .values import Values
 
 
-class Core(Runs, Members, Letters, Values):
+class Core(Runs, Claims, Partitions, Letters, Values):
     """All of World's methods without `async`. See World."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final
 
 from ..events import (
     TERMINAL,
@@ -10,20 +11,22 @@ from ..events import (
     Outcome,
     StepCancelled,
     StepCompleted,
-    StepCreated,
     StepFailed,
     StepRetrying,
     StepStarted,
 )
 from ..folding import OWNS_CLAIMS, OWNS_OFFERS, ends_claim, is_free
 from ..instants import to_us
+from ..records import Batch, Offer
 from .pages import Pages
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ..records import Batch
     from ..rows import Held
+
+WITHDRAWING: Final = (StepStarted, StepCancelled, StepCompleted, StepFailed)
+"""What an operation's offer ends with."""
 
 
 class Effects(Pages):
@@ -88,6 +91,8 @@ class Effects(Pages):
         match body:
             case StepCompleted() | StepRetrying() | StepFailed() if ends_claim(body):
                 self.do("end_claim_of_op", run_id=run_id, op=body.op, token=body.token)
+            case StepFailed() if not body.token:
+                self._drain(run_id, "drain_op", op=body.op)
             case StepCompleted() | StepRetrying() | StepFailed():
                 self._drain(run_id, "drain_attempt", op=body.op, attempt=body.attempt)
             case StepCancelled():
@@ -105,28 +110,29 @@ class Effects(Pages):
     # ---- offers
 
     def _withdraw(self, run_id: str, batch: Batch) -> None:
-        if any(isinstance(body, TERMINAL) for body in batch.events):
+        if _ends(batch):
             self.do("delete_offers", run_id=run_id)
         for body in batch.events:
-            if isinstance(body, (StepStarted, StepCancelled)):
+            if isinstance(body, WITHDRAWING):
                 self.do("delete_offer", run_id=run_id, op=body.op)
 
     def _offer(self, run: Held, batch: Batch, owns: int) -> int:
         """Make the run's offers exactly those the decider names. An outside batch leaves them as they are."""
         if batch.fence is None or not (batch.offers or owns & OWNS_OFFERS):
             return 0
-        present = {row["op"] for row in self.all("offers_of_run", run_id=run.run_id)}
-        for op in sorted(present - batch.offers):
-            self.do("delete_offer", run_id=run.run_id, op=op)
-        for op in sorted(batch.offers - present):
-            self.do("insert_offer", run_id=run.run_id, op=op, queue=self._queue_of(run.run_id, op))
-        return OWNS_OFFERS if batch.offers else 0
+        wanted = set[Offer]() if _ends(batch) else set(batch.offers)
+        present = {Offer(*row) for row in self.all("offers_of_run", run_id=run.run_id)}
+        gone = sorted(offer.op for offer in present - wanted)
+        new = sorted(wanted - present, key=lambda offer: offer.op)
+        self.do_each("delete_offer", [{"run_id": run.run_id, "op": op} for op in gone])
+        free = [asdict(offer) for offer in new if self._can_start(run.run_id, offer)]
+        self.do_each("insert_offer", [{"run_id": run.run_id, **offer} for offer in free])
+        return OWNS_OFFERS if wanted else 0
 
-    def _queue_of(self, run_id: str, op: str) -> str:
-        for event in self.history(run_id, op):
-            if isinstance(event.body, StepCreated):
-                return event.body.queue
-        raise ValueError(f"run {run_id}: {op} is offered but was never created")
+    def _can_start(self, run_id: str, offer: Offer) -> bool:
+        """Tell whether a claim could take the offer. Not when a worker was faster, and the decider has not seen it."""
+        start = StepStarted(op=offer.op, attempt=offer.attempt, token="", incarnation="", dispatch=offer.dispatch)
+        return is_free(self.history(run_id, offer.op), start)
 
     # ---- due
 
@@ -137,4 +143,8 @@ class Effects(Pages):
         if due is None:
             self.do("delete_due", run_id=run.run_id)
         else:
-            self.do("set_due", run_id=run.run_id, partition=run.partition, at=to_us(due))
+            self.do("set_due", run_id=run.run_id, app=run.app, partition=run.partition, at=to_us(due))
+
+
+def _ends(batch: Batch) -> bool:
+    return any(isinstance(body, TERMINAL) for body in batch.events)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
+from ..errors import ClaimLost, IncarnationDead
 from ..records import (
     PAGE,
     Accepted,
     Batch,
+    Claimed,
     Created,
     Due,
     Facts,
@@ -20,10 +22,11 @@ from ..records import (
     Opened,
     Run,
     RunQuery,
+    Share,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection
     from datetime import datetime
 
     from ..events import Event
@@ -67,6 +70,13 @@ class Face(ABC):
         """See World."""
         return await self._write("append", lambda core: core.append(batch))
 
+    async def claim(self, run_id: str, op: str, token: str, incarnation: str) -> Claimed:
+        """See World. Refused outside of the transaction, which may have ended a claim nobody wants any more."""
+        claimed = await self._write("claim", lambda core: core.claim(run_id, op, token, incarnation))
+        if claimed is None:
+            raise ClaimLost(run_id, (op,))
+        return claimed
+
     async def position_at(self, run_id: str, time: datetime) -> int:
         """See World."""
         return await self._read("position_at", lambda core: core.position_at(run_id, time))
@@ -99,9 +109,40 @@ class Face(ABC):
         """See World."""
         return await self._write("leave", lambda core: core.leave(incarnation))
 
-    async def due(self, partitions: Sequence[int] | None, before: datetime, limit: int) -> tuple[Due, ...]:
+    async def renew(self, incarnation: str) -> None:
         """See World."""
-        return await self._read("due", lambda core: core.due(partitions, before, limit))
+        await self._write("renew", lambda core: core.renew(incarnation))
+
+    async def share(
+        self,
+        incarnation: str,
+        give: Collection[int] = (),
+        *,
+        take: bool = True,
+        to_newer: bool = False,
+        hears: bool = True,
+    ) -> Share:
+        """See World. Refused outside of the transaction, which has said who is dead: maybe the caller itself."""
+        share = await self._write(
+            "share", lambda core: core.share(incarnation, give, take=take, to_newer=to_newer, hears=hears)
+        )
+        if share is None:
+            raise IncarnationDead(incarnation)
+        return share
+
+    async def retire(self, incarnation: str) -> None:
+        """See World."""
+        await self._write("retire", lambda core: core.retire(incarnation))
+
+    async def offers(self, app: str, queue: str, limit: int) -> tuple[tuple[str, str], ...]:
+        """See World."""
+        return await self._read("offers", lambda core: core.offers(app, queue, limit))
+
+    async def due(
+        self, app: str | None, partitions: Collection[int] | None, before: datetime, limit: int
+    ) -> tuple[Due, ...]:
+        """See World."""
+        return await self._read("due", lambda core: core.due(app, partitions, before, limit))
 
     async def find(self, run_or_chain: str) -> Run:
         """See World."""

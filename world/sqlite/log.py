@@ -9,7 +9,9 @@ from ..events import Event, EventBody, StepStarted, encode_body, kind_of
 from ..folding import (
     Look,
     check_form,
+    decided_after,
     due_after,
+    fits,
     is_free,
     key_of,
     last_revoking,
@@ -44,6 +46,7 @@ class Log(Effects):
         between = self._between(run, batch)
         self._check_whole_log(run, batch, between)
         self._check_revoked(run, batch, between)
+        self._check_at(run, batch, between)
         self._check_claims(batch)
         return self._write(run, batch, lines, between)
 
@@ -101,6 +104,10 @@ class Log(Effects):
         if batch.fence is not None and run.revoked_seq > batch.known:
             raise StaleLog(run.run_id, between)
 
+    def _check_at(self, run: Held, batch: Batch, between: tuple[Event, ...]) -> None:
+        if batch.at is not None and not fits(batch.at, run.last_at, self.clock()):
+            raise StaleLog(run.run_id, between)
+
     def _check_claims(self, batch: Batch) -> None:
         lost = [*self._lost_outcomes(batch), *self._lost_starts(batch)]
         if lost:
@@ -133,12 +140,13 @@ class Log(Effects):
 
     def _write(self, run: Held, batch: Batch, lines: list[str], between: tuple[Event, ...]) -> Accepted:
         first = run.seq + 1
-        at = max(self.clock(), run.last_at)
+        now = self.clock()
+        at = batch.at or max(now, run.last_at)
         tick = None if batch.fence is None else run.tick + 1
         self._insert(run, batch.events, lines, tick, at)
         owns = self.apply(run, batch, first)
         self._advance(run, batch, at, owns)
-        self._move_due(run, batch, at, owns)
+        self._move_due(run, batch, now, owns)
         fence = run.fence if tick is None else Fence(tick, batch.batch_id)
         return Accepted(first, at, fence, between)
 
@@ -165,7 +173,7 @@ class Log(Effects):
             tick=run.tick + in_band,
             last_batch=batch.batch_id if in_band else run.last_batch,
             at=to_us(at if batch.events else run.last_at),
-            decided_seq=min(batch.known, run.seq) if in_band else None,
+            decided_seq=decided_after(batch, run.seq) if in_band else None,
             waking_seq=last_waking(batch.events, run.seq + 1, run.waking_seq),
             revoked_seq=last_revoking(batch.events, run.seq + 1, run.revoked_seq),
             in_band_count=run.in_band_count + (len(batch.events) if in_band else 0),
@@ -174,8 +182,9 @@ class Log(Effects):
             ended=status not in ("pending", "running"),
         )
 
-    def _move_due(self, run: Held, batch: Batch, at: datetime, owns: int) -> None:
-        due = due_after(self._look(run, batch, owns), batch, at)
+    def _move_due(self, run: Held, batch: Batch, now: datetime, owns: int) -> None:
+        """Move it by the clock, not by the events' `at`: that may be ahead, and due is never later than the truth."""
+        due = due_after(self._look(run, batch, owns), batch, now)
         self.write_due(run, due)
 
     def _look(self, run: Held, batch: Batch, owns: int) -> Look:

@@ -37,8 +37,13 @@ class Runs(Log):
         found = self._started_before(new)
         if found is not None:
             return self._attach(new, found)
-        self._insert_run(new)
-        return Created(new.run_id, existing=False)
+        app = new.app or self._app_that_knows(new.workflow)
+        self._insert_run(new, app)
+        return Created(new.run_id, existing=False, app=app)
+
+    def _app_that_knows(self, workflow: str) -> str:
+        row = self.one("app_that_knows", workflow=workflow)
+        return "" if row is None else str(row["app"])
 
     def _started_before(self, new: NewRun) -> sqlite3.Row | None:
         by_chain = self.one("starter_by_chain", chain_id=new.chain_id) if new.chain_id else None
@@ -52,9 +57,9 @@ class Runs(Log):
         )
         if not is_same:
             raise RunExists(new.chain_id or new.run_id, found["run_id"])
-        return Created(found["run_id"], existing=True)
+        return Created(found["run_id"], existing=True, app=found["app"])
 
-    def _insert_run(self, new: NewRun) -> None:
+    def _insert_run(self, new: NewRun, app: str) -> None:
         body = _created(new)
         line = encode_body(body)
         self.check_size("run_created", len(line))
@@ -63,7 +68,7 @@ class Runs(Log):
             "insert_run",
             run_id=new.run_id,
             chain_id=new.chain_id,
-            app=new.app,
+            app=app,
             workflow=new.workflow,
             partition=partition,
             parent=new.parent,
@@ -86,7 +91,7 @@ class Runs(Log):
         for name, value in new.attributes.items():
             self.do("insert_attribute", run_id=new.run_id, name=name, value=value)
         due = now if new.due is None else to_us(new.due)
-        self.do("set_due", run_id=new.run_id, partition=partition, at=due)
+        self.do("set_due", run_id=new.run_id, app=app, partition=partition, at=due)
 
     # ---- stalled
 

@@ -84,7 +84,7 @@ class Store:
 
     def ring(self, run: Held) -> None:
         """Make a run due now, unless it was due before."""
-        self.do("ring_run", run_id=run.run_id, partition=run.partition, at=to_us(self.clock()))
+        self.do("ring_run", run_id=run.run_id, app=run.app, partition=run.partition, at=to_us(self.clock()))
 
     def check_size(self, what: str, size_bytes: int) -> None:
         """Refuse what is over the bound, before anything is written.

@@ -24,6 +24,12 @@ WHERE run_id = :run_id AND draining = 0
   AND incarnation NOT IN (SELECT incarnation FROM members WHERE left_at IS NULL)
 LIMIT 1;
 
+-- name: claim_by_token
+SELECT attempt, dispatch, draining FROM claims WHERE run_id = :run_id AND op = :op AND token = :token;
+
+-- name: draining_of
+SELECT token FROM claims WHERE incarnation = :incarnation AND draining = 1;
+
 -- name: end_claim_of_op
 DELETE FROM claims WHERE run_id = :run_id AND op = :op AND token = :token;
 
@@ -50,10 +56,21 @@ DELETE FROM claims
 WHERE draining = 1 AND incarnation NOT IN (SELECT incarnation FROM members WHERE left_at IS NULL);
 
 -- name: offers_of_run
-SELECT op FROM offers WHERE run_id = :run_id;
+SELECT op, queue, attempt, dispatch FROM offers WHERE run_id = :run_id;
+
+-- name: offer_of_op
+SELECT attempt, dispatch FROM offers WHERE run_id = :run_id AND op = :op;
+
+-- name: offers_in_queue
+SELECT o.run_id, o.op
+FROM offers o
+JOIN runs r ON r.run_id = o.run_id
+WHERE o.queue = :queue AND r.app = :app
+ORDER BY o.run_id, o.op
+LIMIT :limit;
 
 -- name: insert_offer
-INSERT INTO offers (run_id, op, queue) VALUES (:run_id, :op, :queue);
+INSERT INTO offers (run_id, op, queue, attempt, dispatch) VALUES (:run_id, :op, :queue, :attempt, :dispatch);
 
 -- name: delete_offer
 DELETE FROM offers WHERE run_id = :run_id AND op = :op;

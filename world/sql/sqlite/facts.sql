@@ -6,3 +6,9 @@ VALUES (1, :namespace, :partitions, :hash_seed, :at);
 
 -- name: read_facts
 SELECT namespace, partitions, hash_seed, created_at FROM facts;
+
+-- name: last_asked
+SELECT asked_at FROM facts;
+
+-- name: note_asked
+UPDATE facts SET asked_at = :at;

@@ -1,7 +1,7 @@
 -- Rows of runs. The run row is the lock: it is read first in every transaction that writes about a run.
 
 -- name: lock_run
-SELECT r.run_id, r.partition, r.status, r.stalled, r.seq, r.tick, r.last_batch, r.last_at,
+SELECT r.run_id, r.app, r.workflow, r.partition, r.status, r.stalled, r.seq, r.tick, r.last_batch, r.last_at,
        r.waking_seq, r.revoked_seq, r.in_band_count, r.owns, d.at AS due
 FROM runs r
 LEFT JOIN due d ON d.kind = 'run' AND d.id = r.run_id
@@ -18,13 +18,13 @@ INSERT INTO chains (chain_id, run_id) VALUES (:chain_id, :run_id);
 INSERT INTO attributes (run_id, name, value) VALUES (:run_id, :name, :value);
 
 -- name: starter_by_chain
-SELECT r.run_id, r.chain_id, r.workflow, r.input_digest
+SELECT r.run_id, r.chain_id, r.app, r.workflow, r.input_digest
 FROM chains c
 JOIN runs r ON r.run_id = c.run_id
 WHERE c.chain_id = :chain_id;
 
 -- name: starter_by_run
-SELECT run_id, chain_id, workflow, input_digest FROM runs WHERE run_id = :run_id;
+SELECT run_id, chain_id, app, workflow, input_digest FROM runs WHERE run_id = :run_id;
 
 -- name: advance_run
 UPDATE runs

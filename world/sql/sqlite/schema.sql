@@ -1,9 +1,10 @@
--- The world as tables. Version 1; later versions are files of their own, applied by number (sqlite/schema.py).
+-- The world as tables. This is version 1; later versions are files of their own (`0002_nodes.sql` …), applied by
+-- number (sqlite/schema.py). What is said here is true of the newest.
 --
 -- A workflow's progress is its log: `events`, numbered 1, 2, 3 … per run without a hole. Everything else here
 -- is either derived from logs so that nobody has to read them again, or a right that a log cannot express.
 --
---   facts      one row: what the namespace fixed when it was made
+--   facts      one row: what the namespace fixed when it was made, and when a node last asked for its share
 --   runs       one row per run: the tail of its log (seq), the fence of its decider (tick, last_batch), how far
 --              the last decision had read (decided_seq), the last event that can resume code (waking_seq) or takes
 --              a right away (revoked_seq). Every write about a run locks this row first
@@ -11,14 +12,17 @@
 --   events     the logs. `tick` is the batch's tick, NULL for what came from outside. Never updated
 --   claims     the right to record the outcome of one attempt. No claim, no outcome. `draining`: given up, its
 --              body may still run
---   offers     steps that wait for a slot or for a node that serves their queue
+--   offers     steps that wait for a slot or for a node that serves their queue, and the attempt that would start
 --   due        everything live has a row that will wake it: the run, and when to look at it. Never later than
---              the truth. A table of its own, because an indexed column that moves with every append would
---              make every append rewrite the indexes of `runs`
+--              the truth. With the app and partition of whom it concerns. A table of its own, because an indexed
+--              column that moves with every append would make every append rewrite the indexes of `runs`
 --   bells      what one transaction owes somebody else. Inserted only; who reads one deletes it
 --   blobs      large values of a run, by their hash
 --   attributes what a run can be searched by
---   members    incarnations of nodes. A claim is as alive as its incarnation (left_at IS NULL)
+--   members    incarnations of nodes. A claim is as alive as its incarnation (left_at IS NULL). One with a lease is
+--              declared dead, by whoever looks next, when `lease_until` has come; it never lives again
+--   partitions which incarnation decides for the runs of an app's partition (none: free), and the newest code that
+--              ever did. Made when a node of the app first asks. About speed only: the fence decides who may write
 --   letters    messages nobody could take, with the reason
 --
 -- Instants are whole microseconds since 1970 in UTC, on the world's clock, never before the run's last one.
