@@ -79,14 +79,14 @@ STATUSES = {
 
 @dataclass(slots=True)
 class Api:
-    """See the module. `ring` wakes a run, `wake` at an instant; `facts` tells what a node knows of itself."""
+    """See the module. `ring` wakes a run of an app, `wake` at an instant; `facts` tells what a node knows of itself."""
 
     world: World
     bus: Bus
     host: Host
     starter: Starter
-    ring: Callable[[str], None]
-    wake: Callable[[str, datetime | None], None]
+    ring: Callable[[str, str], None]
+    wake: Callable[[str, str, datetime | None], None]
     serves: Callable[[str], bool]
     facts: Callable[[], dict[str, Any]]
     _waiting: set[asyncio.Timeout] = field(default_factory=set["asyncio.Timeout"])
@@ -124,7 +124,8 @@ class Api:
         created = await self.starter.start(request.rest, envelope)
         if created.existing and envelope.on_duplicate == "raise":
             raise RunExists(envelope.id, created.run_id, same_input=True)
-        self.wake(created.run_id, None if created.existing else envelope.at)  # an existing one may never have been rung
+        # An existing one too: it may never have been rung.
+        self.wake(created.run_id, created.app, None if created.existing else envelope.at)
         return {"run_id": created.run_id, "id": envelope.id or created.run_id, "existing": created.existing}
 
     async def cancel(self, ask: Ask) -> dict[str, Any]:
@@ -144,7 +145,7 @@ class Api:
             accepted = await self.world.append(Batch(run.run_id, (body,), run.seq))
         except RunEnded as ended:
             return {"run_id": run.run_id, "status": ended.status, "changed": False}
-        self.ring(run.run_id)
+        self.ring(run.run_id, run.app)
         over = isinstance(body, ev.RunTerminated)
         await self.bus.announce(f"event.{run.run_id}", views.news(accepted.first_seq, over=over))
         return {"run_id": run.run_id, "changed": not accepted.repeated}
@@ -156,7 +157,7 @@ class Api:
             changed = await self.world.unstall(run.run_id)
         except RunEnded as ended:
             return {"run_id": run.run_id, "status": ended.status, "changed": False}
-        self.ring(run.run_id)
+        self.ring(run.run_id, run.app)
         return {"run_id": run.run_id, "changed": changed}
 
     # ---- waiting
@@ -279,7 +280,7 @@ class Api:
         envelope = read_envelope(found.letter.body, found.letter.headers)
         created = await self.starter.start(workflow, envelope, source=f"letter {found.id}")
         await self.world.mark_replayed(found.id, created.run_id)
-        self.ring(created.run_id)
+        self.ring(created.run_id, created.app)
         return {"run_id": created.run_id, "existing": created.existing}
 
 

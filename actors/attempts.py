@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from fencepost.world import Offer
 from fencepost.world import events as ev
 
 
@@ -41,13 +42,16 @@ class Attempts:
 
     def next_start(self, token: str, incarnation: str) -> ev.StepStarted:
         """Return the event that starts the next attempt, or repeats a lost one."""
-        return ev.StepStarted(
-            op=self.op,
-            attempt=self.attempt if self.again else self.attempt + 1,
-            token=token,
-            incarnation=incarnation,
-            dispatch=self.dispatch + 1,
-        )
+        attempt, dispatch = self._next
+        return ev.StepStarted(op=self.op, attempt=attempt, token=token, incarnation=incarnation, dispatch=dispatch)
+
+    def offer(self) -> Offer:
+        """Return the offer of the next attempt to whatever node serves the step's queue."""
+        return Offer(self.op, self.created.queue, *self._next)
+
+    @property
+    def _next(self) -> tuple[int, int]:
+        return (self.attempt if self.again else self.attempt + 1), self.dispatch + 1
 
 
 class Progress:

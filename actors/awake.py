@@ -1,17 +1,19 @@
 """A run while it is awake: its coroutine, the fence it decides under, and one append per decision.
 
 Whatever refuses an append (another decider, a stale log, a lost claim) raises `Reload`: what is in memory no longer
-fits the log, and the one remedy is to drop it and load again (L3, L4). Nothing is patched.
+fits the log, and the one remedy is to drop it and load again (L3, L4). Nothing is patched. Nor is what ran ahead and
+could not go on: its results are written first, and what is wrong then comes from the log.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
-from fencepost.world import Accepted, Batch, ClaimLost, RunEnded, StaleLog, Superseded
+from fencepost.world import Accepted, Batch, ClaimLost, RunEnded, StaleLog, Superseded, Unavailable
 from fencepost.world import events as ev
 
 from . import trouble
@@ -22,15 +24,19 @@ from .stand_ins import standing_in
 from .values import externalised, hydrated, is_apart, is_large
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from fencepost.world import Claim, Opened
 
+    from .ahead import Ahead
     from .define import Workflow
     from .messages import StepEnded
     from .surroundings import Surroundings
 
 log = structlog.get_logger(__name__)
+
+Feed = Callable[[ev.Event], None]
 
 YIELD_EVERY_S = 0.002
 SOON_S = 1.0
@@ -44,7 +50,12 @@ class Awake:
     """See the module. `ended` is the actor's list of bodies that ended and are not recorded yet."""
 
     def __init__(
-        self, workflow: Workflow[Any, Any], opened: Opened, around: Surroundings, ended: list[StepEnded]
+        self,
+        workflow: Workflow[Any, Any],
+        opened: Opened,
+        around: Surroundings,
+        ended: list[StepEnded],
+        ahead: Ahead,
     ) -> None:
         self.run_id = opened.run.run_id
         self.over = False
@@ -52,9 +63,11 @@ class Awake:
         self.fence = opened.fence
         # Who leaves a pending run to others writes too (`RunActor`), but its code has decided nothing yet.
         decided_seq = opened.run.decided_seq if opened.run.status != "pending" else 0
-        self.turn = around.turn(workflow, self.run_id, decided_seq=decided_seq)
+        self.turn = around.turn(workflow, self.run_id, decided_seq=decided_seq, said_seq=ahead.said(decided_seq))
         self._around = around
         self._ended = ended
+        self._ahead = ahead
+        self._last_at = opened.run.created_at
         self._lost: list[tuple[str, str]] = []
         self._due = opened.run.due
         self._in_band = opened.run.in_band_count
@@ -82,6 +95,7 @@ class Awake:
             if page[-1].seq >= opened.run.seq:
                 break  # what lands after `open` is refused to us by the fence, or rings
             page = await self._around.world.more(self.run_id, page[-1].seq)
+        self._ahead.unsure = False
         self._sort_claims(opened.claims)
 
     async def catch_up(self, *, swept: bool) -> None:
@@ -97,28 +111,32 @@ class Awake:
             await self._feed_all(page)
             self._unsettled = True
 
-    async def _feed_all(self, events: tuple[ev.Event, ...] | list[ev.Event]) -> None:
+    async def _feed_all(self, events: Sequence[ev.Event]) -> None:
         fed = [await hydrated(self._around.world, self.run_id, e) if is_apart(e.body) else e for e in events]
-        left = self._feed_for_a_while(fed)
-        while left:
-            await asyncio.sleep(0)
-            left = self._feed_for_a_while(left)
+        await self._feed_in_turns(fed, self.turn.feed)
         if self._shadow is not None:
             self._shadow.follow(fed, self.turn)
 
-    def _feed_for_a_while(self, events: list[ev.Event]) -> list[ev.Event]:
+    async def _feed_in_turns(self, events: list[ev.Event], feed: Feed) -> None:
+        left = self._feed_for_a_while(events, feed)
+        while left:
+            await asyncio.sleep(0)
+            left = self._feed_for_a_while(left, feed)
+
+    def _feed_for_a_while(self, events: list[ev.Event], feed: Feed) -> list[ev.Event]:
         """Feed events until the others of this loop should have their turn; return what is left."""
         host = self._around.host
         until_s = host.monotonic_s() + YIELD_EVERY_S
         with standing_in():  # once for many events, not once an event
             for number, event in enumerate(events, 1):
-                self._feed(event)
+                feed(event)
+                self._note(event)
                 if host.monotonic_s() > until_s:
                     return events[number:]
         return []
 
-    def _feed(self, event: ev.Event) -> None:
-        self.turn.feed(event)
+    def _note(self, event: ev.Event) -> None:
+        self._last_at = event.at
         self._progress.take(event)
         if isinstance(event.body, ev.RunStarted):
             self._decider.started_at = event.at
@@ -142,11 +160,11 @@ class Awake:
         """Find what nobody runs: a dead node's attempts are lost, one of ours that never began is begun."""
         alive = {c.token for c in claims if c.alive}
         for op, state in self._progress.open.items():
-            if not state.running or self._is_known(state.token):
+            if not state.running:
                 continue
-            if state.token not in alive:
+            if state.token not in alive:  # also one of ours: whoever declared us dead does it again
                 self._lost.append((op, state.token))
-            elif state.incarnation == self._around.incarnation:
+            elif state.incarnation == self._around.incarnation and not self._is_known(state.token):
                 self._around.bodies.slots.reclaim()
                 self._start_body(op)
 
@@ -169,7 +187,11 @@ class Awake:
             return False
         self._let_go_unwanted()
         lost, self._lost = self._lost, []
-        decision = self._decider.decide(list(self._ended), lost, self._in_band)
+        results = self._decider.results(list(self._ended), lost, self._in_band)
+        if results and self.turn.started and self._ahead.allowed:
+            decision = await self._decide_ahead(results)
+        else:
+            decision = self._decider.decide(results, self._in_band)
         self._around.bodies.slots.keep_only(self.run_id, decision.offers)
         if not decision.bodies and not self._must_move_due():
             return False
@@ -188,46 +210,99 @@ class Awake:
         state = self._progress.open.get(message.op)
         return state is not None and state.token == message.token
 
+    async def _decide_ahead(self, results: list[ev.EventBody]) -> Decision:
+        """Feed results as they will stand, and decide on them.
+
+        Raises:
+            Reload: the code diverged or got stuck; it will again, when the results are durable.
+        """
+        at = max(self._around.host.now(), self._last_at)
+        try:
+            await self._feed_in_turns(self._placed(results, self.turn.seq + 1, at), self.turn.feed_ahead)
+            return self._decider.decide_ahead(results, self._in_band, at)
+        except Exception as error:
+            self._ahead.refused()
+            raise Reload from error
+
+    def _placed(self, bodies: Iterable[ev.EventBody], first_seq: int, at: datetime) -> list[ev.Event]:
+        """Return events of the next batch as they stand in the log."""
+        return [ev.Event(seq, self.fence.tick + 1, at, body) for seq, body in enumerate(bodies, first_seq)]
+
     async def _commit(self, decision: Decision) -> None:
         around = self._around
         try:
-            bodies = [
-                await externalised(around.world, self.run_id, body) if is_large(body) else body
-                for body in decision.bodies
-            ]
-            batch = Batch(
-                self.run_id,
-                tuple(bodies),
-                self.turn.seq,
-                self.fence,
-                around.host.token(),
-                whole_log=decision.whole_log,
-                due=decision.due,
-                offers=frozenset(decision.offers),
-            )
-            accepted = await self.append(batch)
-            self.fence, self.wrote = accepted.fence, self.wrote or bool(bodies)
-            self._due, self._in_band = decision.due, self._in_band + len(bodies)
-            self._unsettled = bool(accepted.between)
-            await self._feed_all([*accepted.between, *self._own(decision, accepted)])
+            accepted = await self._append_ahead(decision) if decision.ahead else await self._append_next(decision)
+            own = self._placed(decision.bodies, accepted.first_seq, accepted.at)
+            self.fence, self.wrote = accepted.fence, self.wrote or bool(own)
+            self._due, self._in_band = decision.due, self._in_band + len(own)
+            self._unsettled = any(ev.resumes_code(event.body) for event in accepted.between)
+            if decision.ahead:
+                await self._confirm(accepted.between, own, decision.ahead)
+            else:
+                await self._feed_all([*accepted.between, *own])
         except BaseException:
             self._return_slots(decision)
             raise
         self._act(decision)
         await around.announce(self.run_id, self.turn.seq, self.over)
 
-    def _own(self, decision: Decision, accepted: Accepted) -> list[ev.Event]:
-        tick = accepted.fence.tick
-        return [ev.Event(accepted.first_seq + i, tick, accepted.at, body) for i, body in enumerate(decision.bodies)]
+    async def _append_next(self, decision: Decision) -> Accepted:
+        """Write a batch; large values first, so that no event names what is not there."""
+        world = self._around.world
+        bodies = [await externalised(world, self.run_id, body) if is_large(body) else body for body in decision.bodies]
+        batch = Batch(
+            self.run_id,
+            tuple(bodies),
+            self.turn.durable_seq,
+            self.fence,
+            self._around.host.token(),
+            whole_log=decision.whole_log,
+            at=decision.at,
+            due=decision.due,
+            offers=tuple(decision.offers.values()),
+        )
+        accepted = await self.append(batch)
+        self._ahead.accepted()
+        return accepted
+
+    async def _append_ahead(self, decision: Decision) -> Accepted:
+        """Write a batch of results and what they led to.
+
+        Raises:
+            Reload: it was refused for whatever reason, or the world took it although it must not.
+            Unavailable: it may be in the log or not.
+        """
+        try:
+            accepted = await self._append_next(decision)
+        except (Unavailable, asyncio.CancelledError):
+            self._ahead.unheard()
+            raise
+        except Exception as error:
+            self._ahead.refused()
+            raise Reload from error
+        if any(ev.resumes_code(event.body) for event in accepted.between):
+            raise Reload
+        return accepted
+
+    async def _confirm(self, between: tuple[ev.Event, ...], own: list[ev.Event], ahead: int) -> None:
+        """Take in what is durable now, of which the code has seen the first `ahead` events."""
+        for event in between:
+            self._progress.take(event)
+        self.turn.confirm(own[:ahead])
+        if self._shadow is not None:
+            self._shadow.take([*between, *own[:ahead]])
+        await self._feed_all(own[ahead:])
 
     async def append(self, batch: Batch) -> Accepted:
         """Append, or raise `Reload` for whatever refuses it."""
         try:
             return await self._around.world.append(batch)
         except ClaimLost as refusal:
+            self._ahead.refused()
             self._ended[:] = [e for e in self._ended if e.op not in refusal.ops]
             raise Reload from refusal
         except (Superseded, StaleLog, RunEnded) as refusal:
+            self._ahead.refused()
             log.debug("append refused", run=self.run_id, why=type(refusal).__name__)
             raise Reload from refusal
 
@@ -258,7 +333,8 @@ class Awake:
         return "" if operation is None or operation.step is None else operation.step.name
 
     def _start_or_let_go(self, op: str, token: str) -> None:
-        if not self.over and op in self._progress.open:
+        state = self._progress.open.get(op)
+        if not self.over and state is not None and state.token == token:  # else a worker was faster
             self._start_body(op)
         else:
             self._around.bodies.slots.give_back()
@@ -296,8 +372,21 @@ class Awake:
         self._around.bodies.stop_run(self.run_id)
         await self._around.announce(self.run_id, accepted.first_seq, True)  # noqa: FBT003  (over)
 
+    def runs(self, token: str) -> bool:
+        """Tell whether the attempt of a claim was fed and runs."""
+        return any(state.token == token for state in self._progress.open.values())
+
+    def runs_on(self) -> set[str]:
+        """Return the incarnations that attempts run on."""
+        return {state.incarnation for state in self._progress.open.values() if state.running}
+
+    def offers(self, op: str) -> bool:
+        """Tell whether a step is on offer, as far as was decided."""
+        return op in self._offered
+
     def evict(self) -> None:
         """Forget the coroutine; the log has everything."""
+        self._ahead.said_seq = self.turn.durable_seq
         self.turn.evict()
         if self._shadow is not None:
             self._shadow.evict()

@@ -7,6 +7,7 @@ A slot is given back when the body has ended, not when its outcome is known: a t
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -17,12 +18,12 @@ from . import bugs
 from .executor import Call, Done, Executor, Failed, TimedOut
 from .failures import describe
 from .isolate import why_not
-from .messages import RunMessage, SlotReserved, StepEnded
+from .messages import RunMessage, Running, SlotReserved, StepEnded
 from .slots import Slots
 from .values import VALUE_BYTES_MAX, fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from fencepost.world import World
 
@@ -35,7 +36,7 @@ ISOLATE_AFTER_LOSSES = 2
 
 
 class Bodies:
-    """See the module. `post` puts a message into a run's mailbox."""
+    """See the module. `post` puts a message into a run's mailbox, `ended` passes on that a body ended."""
 
     def __init__(
         self,
@@ -43,22 +44,29 @@ class Bodies:
         host: Host,
         executor: Executor,
         slots: int,
+        *,
         post: Callable[[str, RunMessage], None],
+        ended: Callable[[Running, StepEnded], None],
+        app: str = "default",
     ) -> None:
-        self._world, self._host, self._executor, self._post = world, host, executor, post
+        self._world, self._host, self._executor, self._ended, self._app = world, host, executor, ended, app
         self.slots = Slots(slots, lambda run_id, op: post(run_id, SlotReserved(op)))
-        self._running: dict[str, tuple[str, str]] = {}
+        self._running: dict[str, Running] = {}
         self._left_alone: set[str] = set()
         self._by_run: Counter[str] = Counter()
-        self._posted: set[str] = set()
+        self._kept: set[str] = set()
 
     def knows(self, token: str) -> bool:
-        """Tell whether the body of a claim runs here, or ended and its actor has not taken the message yet."""
-        return token in self._running or token in self._posted
+        """Tell whether the body of a claim runs here, is about to, or ended and nobody has taken the message yet."""
+        return token in self._running or token in self._kept
+
+    def expect(self, token: str) -> None:
+        """Note a claim that is being asked for: its body begins when the answer comes."""
+        self._kept.add(token)
 
     def taken(self, token: str) -> None:
-        """Note that the actor has the message that a body ended."""
-        self._posted.discard(token)
+        """Note that somebody has the message that a body ended, or that an expected one does not begin."""
+        self._kept.discard(token)
 
     def runs_any(self, run_id: str) -> bool:
         """Tell whether a body of a run runs here."""
@@ -69,15 +77,19 @@ class Bodies:
         """How many bodies run."""
         return len(self._running)
 
-    def start(self, run_id: str, step: Step[Any, Any], state: Attempts) -> None:
+    def start(self, run_id: str, step: Step[Any, Any], state: Attempts, app: str = "") -> None:
         """Start the body of a claim that is durable; the slot is taken already."""
-        self._running[state.token] = (run_id, state.op)
+        # A copy: the actor folds on, and who reports the outcome must see the attempt as it was started.
+        running = Running(run_id, app or self._app, step, replace(state))
+        self._running[state.token] = running
+        self._kept.discard(state.token)
         if step.on_cancel == "abandon":
             self._left_alone.add(state.token)
         self._by_run[run_id] += 1
-        self._host.spawn(self._run(run_id, step, state), f"step {run_id} {state.op}")
+        self._host.spawn(self._run(running), f"step {run_id} {state.op}")
 
-    async def _run(self, run_id: str, step: Step[Any, Any], state: Attempts) -> None:
+    async def _run(self, running: Running) -> None:
+        run_id, step, state = running.run_id, running.step, running.state
         token, op, attempt = state.token, state.op, state.attempt
         isolate = step.isolate or (state.lost >= ISOLATE_AFTER_LOSSES and not why_not(step.fn))
         try:
@@ -102,12 +114,12 @@ class Bodies:
         except Exception as bug:  # noqa: BLE001  (reported, and the attempt fails)
             bugs.report("step could not be executed", run=run_id, step=step.name)
             done = Failed(error=describe(bug), exception=bug)
-        await self._finish(run_id, StepEnded(op, attempt, token, done), done)
+        await self._finish(running, StepEnded(op, attempt, token, done, running), done)
 
-    async def _finish(self, run_id: str, ended: StepEnded, done: Done) -> None:
-        still_running = isinstance(done, TimedOut) and done.still_running
-        self._posted.add(ended.token)
-        self._post(run_id, ended)
+    async def _finish(self, running: Running, ended: StepEnded, done: Done) -> None:
+        run_id, still_running = running.run_id, isinstance(done, TimedOut) and done.still_running
+        self._kept.add(ended.token)
+        self._ended(running, ended)
         if still_running:
             await self._executor.ended(ended.token)
             await self._end_claim(run_id, ended.token)
@@ -120,15 +132,19 @@ class Bodies:
 
     def stop(self, run_id: str, op: str) -> None:
         """Tell the bodies of an operation to stop. What they still return is not recorded."""
-        for token, (owner, running_op) in list(self._running.items()):
-            if owner == run_id and running_op == op:
+        for token, running in list(self._running.items()):
+            if running.run_id == run_id and running.state.op == op:
+                self._executor.cancel(token)
+
+    def stop_claims(self, tokens: Collection[str]) -> None:
+        """Tell bodies to stop whose claims drain: the run's decider, wherever it is, has given them up."""
+        for token in tokens:
+            if token in self._running and token not in self._left_alone:
                 self._executor.cancel(token)
 
     def stop_run(self, run_id: str) -> None:
         """Tell all bodies of a run to stop: it ended. Those of `on_cancel="abandon"` are left alone."""
-        for token, (owner, _) in list(self._running.items()):
-            if owner == run_id and token not in self._left_alone:
-                self._executor.cancel(token)
+        self.stop_claims([token for token, running in self._running.items() if running.run_id == run_id])
 
     def let_go(self, run_id: str, token: str) -> None:
         """End a claim whose outcome nobody wants."""

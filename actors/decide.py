@@ -1,7 +1,8 @@
 """What a run's decider writes next: one batch from the fed prefix, what ended meanwhile, and the time.
 
-Strict L8: consequences of a result come in a later batch, when the result has its position and was fed. Running ahead
-(L4) will change that here and nowhere else.
+Results come first in a batch, then what was asked for. Strictly (L8) what a result leads to comes in a later batch,
+when the result has its position and was fed. Running ahead (L4) the results were fed as they will stand, and the same
+rules apply to what the code asks for now.
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from fencepost.world import events as ev
 
 from . import failures, outcomes
+from .attempts import Attempts
 from .deadlines import due_waits, next_due, run_deadline, step_deadline
 from .errors import FencepostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .attempts import Attempts, Progress
+    from fencepost.world import Offer
+
+    from .attempts import Progress
     from .define import Step, Workflow
     from .host import Host
     from .messages import StepEnded
@@ -34,9 +40,13 @@ class Decision:
     """A batch in the making. `offers` are the steps that wait for a slot or a node."""
 
     bodies: list[ev.EventBody] = field(default_factory=list["ev.EventBody"])
-    offers: set[str] = field(default_factory=set[str])
+    offers: dict[str, Offer] = field(default_factory=dict[str, "Offer"])
     due: datetime | None = None
     whole_log: bool = False
+    at: datetime | None = None
+    """When it ran ahead: the instant its results were fed with."""
+    ahead: int = 0
+    """How many of its events the code has seen: its results, when it ran ahead."""
 
 
 @dataclass(slots=True)
@@ -54,34 +64,58 @@ class Decider:
     started_at: datetime | None = None
     cancelled_at: datetime | None = None
 
-    def decide(self, ended: list[StepEnded], lost: list[tuple[str, str]], in_band_count: int) -> Decision:
-        """Return what is to be written now; `bodies` is empty when nothing is.
+    def decide(self, results: list[ev.EventBody], in_band_count: int) -> Decision:
+        """Return what is to be written now; `bodies` is empty when nothing is. Takes slots for what it starts.
 
-        `ended` are bodies that ended here, `lost` (operation, claim token) of attempts whose node is dead. Takes
-        slots for what it starts.
+        Raises:
+            Diverged: see `Turn.orders`.
         """
         now = self.host.now()
-        decision = Decision(whole_log=not self.turn.started)
-        orders = self.turn.orders()
-        if not self.turn.started and self.turn.cancel is not None:  # it landed while the log was being read
-            decision.bodies = [ev.RunCancelled(reason=self.turn.cancel.reason)]
-        elif self.turn.terminal is not None:
-            decision.bodies = orders
-        elif in_band_count > self.turn.workflow.max_events:
-            decision.bodies = [self._too_many_events()]
-        elif late := self._run_too_slow(now):
-            decision.bodies = [late]
-        else:
-            decision.bodies = [*self._results(ended, lost, now), *orders]
-            self._start_steps(decision, now)
+        decision = Decision(list(results), whole_log=not self.turn.started)
+        if self._continue(decision, in_band_count, now):
             # A result that is durable and not answered yet wants a look, whatever becomes of this node (L12).
             wakes = any(isinstance(b, _WAKING) for b in decision.bodies)
             decision.due = now if wakes else self._due(decision.bodies, now)
         return decision
 
+    def decide_ahead(self, results: list[ev.EventBody], in_band_count: int, at: datetime) -> Decision:
+        """Return a batch of results that were fed ahead with `at`, and what they led to. Otherwise as `decide`."""
+        decision = Decision(list(results), whole_log=True, at=at, ahead=len(results))
+        if self._continue(decision, in_band_count + len(results), at):
+            decision.due = self._due(decision.bodies[len(results) :], at)  # the results are answered here
+        return decision
+
+    def _continue(self, decision: Decision, in_band_count: int, now: datetime) -> bool:
+        """Add to a batch's results what the code wants, and starts. False when the run ends with it."""
+        orders = self.turn.orders()
+        if (end := self._end(orders, in_band_count, now)) is not None:
+            decision.bodies += end
+            return False
+        decision.bodies += orders
+        self._start_steps(decision, now)
+        return True
+
+    def _end(self, orders: list[ev.EventBody], in_band_count: int, now: datetime) -> list[ev.EventBody] | None:
+        """Return what ends the run now: its code, or a verdict. None when it goes on."""
+        if not self.turn.started and self.turn.cancel is not None:  # it landed while the log was being read
+            return [ev.RunCancelled(reason=self.turn.cancel.reason)]
+        if self.turn.terminal is not None:
+            return orders
+        if in_band_count > self.turn.workflow.max_events:
+            return [self._too_many_events()]
+        late = self._run_too_slow(now)
+        return None if late is None else [late]
+
     # ---- results
 
-    def _results(self, ended: list[StepEnded], lost: list[tuple[str, str]], now: datetime) -> list[ev.EventBody]:
+    def results(self, ended: list[StepEnded], lost: list[tuple[str, str]], in_band_count: int) -> list[ev.EventBody]:
+        """Return what was found out and can be written; nothing when the run ends now, whatever it was.
+
+        `ended` are bodies that ended here, `lost` (operation, claim token) of attempts whose node is dead.
+        """
+        now = self.host.now()
+        if self._end([], in_band_count, now) is not None:
+            return []
         found: dict[str, ev.EventBody] = {}
         for message in ended:
             self._add(found, message.op, self._outcome(message))
@@ -104,7 +138,11 @@ class Decider:
         state = self.progress.open.get(message.op)
         if state is None or state.token != message.token:
             return None
-        return outcomes.outcome_of(message, self._step(message.op), state, self.host.random, now=self.host.now())
+        body = outcomes.outcome_of(message, self._step(message.op), state, self.host.random, now=self.host.now())
+        if isinstance(body, ev.StepRetrying | ev.StepFailed) and body.drains:
+            # A verdict: the body may end, and its claim with it, before this batch is in.
+            return msgspec.structs.replace(body, token="")
+        return body
 
     def _step(self, op: str) -> Step[Any, Any]:
         step = self.turn.ops.by_path[op].step
@@ -116,20 +154,15 @@ class Decider:
     def _start_steps(self, decision: Decision, now: datetime) -> None:
         settled = {b.op for b in decision.bodies if isinstance(b, ev.StepFailed | ev.StepCancelled)}
         ready = [s for s in self.progress.open.values() if s.op not in settled and s.ready(now)]
+        ready += [Attempts(b.op, b, now) for b in decision.bodies if isinstance(b, ev.StepCreated)]
         for state in ready:
-            self._start(decision, state.op, state.created.queue, state)
-        for body in [b for b in decision.bodies if isinstance(b, ev.StepCreated)]:
-            self._start(decision, body.op, body.queue, None)
+            self._start(decision, state)
 
-    def _start(self, decision: Decision, op: str, queue: str, state: Attempts | None) -> None:
-        if not self.serves(queue) or not self.take_slot(op):
-            decision.offers.add(op)
-            return
-        token = self.host.token()
-        if state is not None:
-            decision.bodies.append(state.next_start(token, self.incarnation))
+    def _start(self, decision: Decision, state: Attempts) -> None:
+        if self.serves(state.created.queue) and self.take_slot(state.op):
+            decision.bodies.append(state.next_start(self.host.token(), self.incarnation))
         else:
-            decision.bodies.append(ev.StepStarted(op=op, attempt=1, token=token, incarnation=self.incarnation))
+            decision.offers[state.op] = state.offer()
 
     # ---- time
 

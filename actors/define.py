@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import re
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from weakref import WeakValueDictionary
 
 from . import lint, stand_ins
 from .codec import Parameters, Returns
@@ -26,6 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Duration = float | str | timedelta
 OnCancel = Literal["ask", "wait", "abandon"]
+QUEUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 
 
 def where(fn: Callable[..., Any]) -> str:
@@ -95,6 +98,12 @@ class Step(_Declared[P, R]):
         self.on_cancel = on_cancel
         if on_cancel not in {"ask", "wait", "abandon"}:
             raise DefinitionError(f"on_cancel of step {self.name!r} is 'ask', 'wait' or 'abandon', not {on_cancel!r}")
+        if not QUEUE.fullmatch(queue):
+            raise DefinitionError(
+                f"queue {queue!r} of step {self.name!r} must be 1 to 32 letters, digits, '_' or '-', beginning with a "
+                "letter or digit: it is one token of a subject"
+            )
+        _steps[self.name] = self
 
     @property
     def is_async(self) -> bool:
@@ -112,6 +121,14 @@ class Step(_Declared[P, R]):
 async def _plain(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     outcome = fn(*args, **kwargs)
     return await outcome if inspect.isawaitable(outcome) else outcome
+
+
+_steps: WeakValueDictionary[str, Step[Any, Any]] = WeakValueDictionary()
+
+
+def find_step(name: str) -> Step[Any, Any] | None:
+    """Return the step of this process that was declared last under a name: it may be in a module no App was told of."""
+    return _steps.get(name)
 
 
 class Workflow(_Declared[P, R]):

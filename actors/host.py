@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from datetime import UTC, datetime
+from collections import deque
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -30,6 +31,10 @@ class Host(Protocol):
         """Return the world's clock as this node estimates it, in UTC."""
         ...
 
+    def tell_time(self, at: datetime, asked_s: float) -> None:
+        """Take a reading of the world's clock that was asked for at `asked_s` (of `monotonic_s`) and came just now."""
+        ...
+
     def monotonic_s(self) -> float:
         """Return seconds on a clock that only goes forward."""
         ...
@@ -44,16 +49,21 @@ class Host(Protocol):
 
 
 class AsyncioHost:
-    """The real one: the running loop, the system's clock."""
+    """The real one: the running loop, and the world's clock as heard of."""
 
     def __init__(self) -> None:
         self.random = Random()  # noqa: S311  (jitter)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._chance = b""
+        self._clock = WorldClock()
 
     def now(self) -> datetime:
-        """Return the system's clock. With SQLite the world is in this process and has the same one."""
-        return datetime.now(UTC)
+        """See Host. The machine's own clock until the world has told its."""
+        return self._clock.at(self.monotonic_s())
+
+    def tell_time(self, at: datetime, asked_s: float) -> None:
+        """See Host."""
+        self._clock.tell(at, asked_s, self.monotonic_s())
 
     def monotonic_s(self) -> float:
         """Return the running loop's clock."""
@@ -79,3 +89,30 @@ class AsyncioHost:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class WorldClock:
+    """The world's clock as estimated from readings, never ahead of it: each was true before it was heard.
+
+    Of the last few the one that lagged least counts. It runs on by a monotonic clock, so that a step of this
+    machine's own clock moves nothing.
+    """
+
+    READINGS = 8
+    STEP_S = 0.05
+
+    def __init__(self) -> None:
+        self._readings: deque[tuple[datetime, float]] = deque(maxlen=self.READINGS)
+
+    def tell(self, at: datetime, asked_s: float, heard_s: float) -> None:
+        """Take a reading: the world said `at` at some moment between two of the monotonic clock."""
+        behind_s = (self.at(heard_s) - at).total_seconds() if self._readings else 0.0
+        if behind_s > heard_s - asked_s + self.STEP_S:
+            self._readings.clear()  # the world's clock was set back, or another server took over
+        self._readings.append((at, heard_s))
+
+    def at(self, now_s: float) -> datetime:
+        """Return the world's time at an instant of the monotonic clock."""
+        if not self._readings:
+            return datetime.now(UTC)
+        return max(at + timedelta(seconds=now_s - heard_s) for at, heard_s in self._readings)

@@ -30,12 +30,12 @@ WORLD_AWAY_S = 1.0
 
 @dataclass(slots=True)
 class Ingress:
-    """See the module. `wake` wakes a run, now or at an instant."""
+    """See the module. `wake` wakes a run of an app, now or at an instant."""
 
     world: World
     bus: Bus
     starter: Starter
-    wake: Callable[[str, datetime | None], None]
+    wake: Callable[[str, str, datetime | None], None]
 
     async def take(self, message: StartMessage) -> None:
         """Settle one start message: a run, or a dead letter.
@@ -60,7 +60,7 @@ class Ingress:
         envelope = read_envelope(message.body, message.headers)
         created = await self.starter.start(message.workflow, envelope, source=message.source)
         # An existing one too: the first delivery may have died before it could.
-        self.wake(created.run_id, None if created.existing else envelope.at)
+        self.wake(created.run_id, created.app, None if created.existing else envelope.at)
         return Reply(msgspec.json.encode({"run_id": created.run_id, "existing": created.existing}))
 
     async def _bury(self, message: StartMessage, refusal: Exception) -> Reply:

@@ -25,22 +25,22 @@ def outcome_of(
 ) -> ev.Outcome | None:
     """Return the event that records how an attempt ended; None when its body was only told to stop.
 
-    A body that still runs after its timeout gets a verdict without token: its claim drains until it has ended.
+    A body that still runs after its timeout is recorded under its claim as well, which drains until it has ended.
     """
     match ended.done:
         case Succeeded(result=result):
             value = inline(result)
             return ev.StepCompleted(op=ended.op, attempt=ended.attempt, token=ended.token, result=value)
         case Failed(error=error, exception=exception):
-            return _failed(ended, step, error, exception, token=ended.token, rng=rng, now=now)
+            return _failed(ended, step, error, exception, rng=rng, now=now)
         case TimedOut(still_running=still_running):
             late = StepTimeout(
                 f"step {step.name!r} took longer than its timeout of {step.timeout_s:g} s",
                 step=step.name,
                 attempts=ended.attempt,
             )
-            token = "" if still_running else ended.token
-            return _failed(ended, step, failures.describe(late), late, token=token, rng=rng, now=now, code="timeout")
+            described = failures.describe(late)
+            return _failed(ended, step, described, late, rng=rng, now=now, code="timeout", drains=still_running)
         case Lost(reason=reason):
             return lost(step, state, reason, ended.token)
         case Cancelled():
@@ -54,15 +54,16 @@ def _failed(
     error: ev.ErrorData,
     exception: BaseException,
     *,
-    token: str,
     rng: Random,
     now: datetime,
     code: str = "user_error",
+    drains: bool = False,
 ) -> ev.StepRetrying | ev.StepFailed:
-    delay_s = retry.next_step(step.retry, ended.attempt, exception, rng, now=now)
+    op, attempt, token = ended.op, ended.attempt, ended.token
+    delay_s = retry.next_step(step.retry, attempt, exception, rng, now=now)
     if delay_s is None:
-        return ev.StepFailed(op=ended.op, attempt=ended.attempt, code=code, error=error, token=token, drains=not token)
-    return ev.StepRetrying(op=ended.op, attempt=ended.attempt, delay_s=delay_s, token=token, error=error)
+        return ev.StepFailed(op=op, attempt=attempt, code=code, error=error, token=token, drains=drains)
+    return ev.StepRetrying(op=op, attempt=attempt, delay_s=delay_s, token=token, error=error, drains=drains)
 
 
 def lost(step: Step[Any, Any], state: Attempts, reason: str, token: str = "") -> ev.StepRetrying | ev.StepFailed:

@@ -19,8 +19,9 @@ from fencepost.world import Batch, Refused, RunEnded, RunNotFound, Superseded, U
 from fencepost.world import events as ev
 
 from . import bugs
+from .ahead import Ahead
 from .awake import Awake, Reload
-from .messages import Passivate, RunMessage, SlotReserved, StepEnded, Tick
+from .messages import HandOver, NodeDied, Passivate, RunMessage, SlotReserved, StepEnded, Tick
 from .operations import Diverged
 from .turn import Stuck
 
@@ -45,6 +46,8 @@ class RunActor:
         self._awake: Awake | None = None
         self._ended: list[StepEnded] = []
         self._fence: Fence | None = None
+        self._died: set[str] = set()
+        self._ahead = Ahead(wanted=around.run_ahead)
 
     @property
     def asleep(self) -> bool:
@@ -56,8 +59,15 @@ class RunActor:
         """Whether it keeps a coroutine although nothing of it runs here."""
         return self._awake is not None and not self._ended and not self._around.bodies.runs_any(self.run_id)
 
+    def has_no_offer(self, op: str) -> bool:
+        """Tell whether a step is known not to be on offer; what sleeps knows nothing."""
+        return self._awake is not None and not self._awake.offers(op)
+
     async def handle(self, messages: list[RunMessage]) -> None:
         """Take all waiting messages, then move the run as far as it goes."""
+        if any(isinstance(message, HandOver) for message in messages):
+            self._hand_over(messages)
+            return
         look, sleep, swept = self._sort(messages)
         if sleep and not look:
             if self.idle:
@@ -78,13 +88,31 @@ class RunActor:
                     self._around.bodies.taken(message.token)
                     self._ended.append(message)
                     sleep = False
+                case NodeDied(incarnation=incarnation):
+                    self._died.add(incarnation)
+                    sleep = False
                 case Tick() | SlotReserved():
                     sleep = False
-                case Passivate():
+                case Passivate() | HandOver():
                     pass
                 case _:
                     assert_never(message)
-        return bool(ticks), sleep, len(ticks) == len(messages) and all(t.swept for t in ticks)
+        look = bool(ticks or self._died) or self._ended_unseen()
+        return look, sleep, len(ticks) == len(messages) and all(t.swept for t in ticks)
+
+    def _ended_unseen(self) -> bool:
+        """Tell whether a body ended whose start was not fed: a claim from outside rings nobody."""
+        return self._awake is not None and any(not self._awake.runs(message.token) for message in self._ended)
+
+    def _hand_over(self, messages: list[RunMessage]) -> None:
+        """Decide nothing more: another node does. What ended here is reported to it, under its claim."""
+        self._ended += [message for message in messages if isinstance(message, StepEnded)]
+        self.drop()
+        self._around.bodies.slots.keep_only(self.run_id, ())
+        ended, self._ended = self._ended, []
+        for message in ended:
+            self._around.bodies.expect(message.token)  # else it looks like a claim of ours that never began
+            self._around.report(message)
 
     async def _move(self, *, look: bool, swept: bool) -> bool:
         """Move the run until it rests; return whether something was written."""
@@ -95,6 +123,9 @@ class RunActor:
                 return False
             except Reload:
                 self.drop()
+            except asyncio.CancelledError:  # what it has in memory may be ahead of the log
+                self.drop()
+                raise
             except Unavailable as why:
                 self._around.world_away(str(why), self._around.host.monotonic_s())
                 self.drop()
@@ -118,11 +149,24 @@ class RunActor:
                 self._awake = await self._wake_up()
         elif look:
             await self._awake.catch_up(swept=swept)
+            self._reload_without_the_dead(swept=swept)
         if self._awake is None:
             return False
         while await self._awake.write_next():
             pass
         return self._rest(self._awake)
+
+    def _reload_without_the_dead(self, *, swept: bool) -> None:
+        """Load anew if an attempt runs on a node that has died: that it is lost stands in the claims only.
+
+        Raises:
+            Reload: it does.
+        """
+        died, self._died = self._died, set()
+        assert self._awake is not None
+        others = self._awake.runs_on()
+        if others & died or (swept and any(not self._around.is_alive(incarnation) for incarnation in others)):
+            raise Reload
 
     def _rest(self, awake: Awake) -> bool:
         wrote, awake.wrote = awake.wrote, False
@@ -155,7 +199,7 @@ class RunActor:
             return None
         if self._begins_later(opened.run):
             return None
-        awake = self._awake = Awake(workflow, opened, self._around, self._ended)
+        awake = self._awake = Awake(workflow, opened, self._around, self._ended, self._ahead)
         await awake.load(opened)
         return awake
 
@@ -189,7 +233,9 @@ class RunActor:
         run = opened.run
         if run.stalled and run.due is None:
             return
-        if run.status != "pending" and workflow is None:
+        if workflow is None and self._around.lacks_workflow(run.partition):
+            log.info("run goes to a node with newer code", run=self.run_id, workflow=run.workflow)
+        elif run.status != "pending" and workflow is None:
             await self._stall(f"no node knows workflow {run.workflow!r} any more: start one whose code has it")
         elif run.due is not None:
             log.warning("run waits for a node that knows its workflow", run=self.run_id, workflow=run.workflow)

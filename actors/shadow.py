@@ -32,13 +32,17 @@ class Shadow:
     def _fresh(self) -> Turn:
         return self._make(self._workflow, self._run_id, shadow=True)
 
+    def take(self, events: Iterable[ev.Event]) -> None:
+        """Take in what is durable and was fed to the live coroutine, to be followed with what comes next."""
+        self._log += events
+
     def follow(self, events: Iterable[ev.Event], live: Turn) -> None:
         """Feed what the live coroutine was fed, and compare what both have asked for since.
 
         Raises:
             Diverged: they differ; both sides and the line.
         """
-        self._log += events
+        self.take(events)
         if len(self._log) >= self._rebuild_at:
             self._rebuild_at *= 2
             self._turn.evict()

@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 
 class Slots:
-    """`size` slots; who does not get one is called when one was reserved for it."""
+    """`size` slots; who does not get one is called when one was reserved for it.
+
+    `grew` is called when there is room for steps of other nodes' runs: a free slot that nobody here waits for.
+    """
 
     def __init__(self, size: int, reserved: Callable[[str, str], None]) -> None:
         self.size = size
         self.used = 0
+        self.grew: Callable[[], None] = _nobody
         self._reserved = reserved
         self._line: OrderedDict[str, dict[str, None]] = OrderedDict()
         self._held: dict[str, set[str]] = {}
@@ -27,6 +31,18 @@ class Slots:
     def waiting(self) -> int:
         """How many steps wait for a slot."""
         return sum(len(ops) for ops in self._line.values())
+
+    @property
+    def room(self) -> int:
+        """How many steps of other nodes' runs could be taken now."""
+        return 0 if self._closed or self._line else max(0, self.size - self.used)
+
+    def take_room(self) -> bool:
+        """Take a slot nobody here waits for."""
+        if not self.room:
+            return False
+        self.used += 1
+        return True
 
     def take(self, run_id: str, op: str) -> bool:
         """Take a slot, or the one reserved for this step; else get in line (once) and return False.
@@ -64,14 +80,19 @@ class Slots:
             self.used += 1
             self._held.setdefault(run_id, set()).add(op)
             self._reserved(run_id, op)
+        elif self.room:
+            self.grew()
 
     def keep_only(self, run_id: str, ops: Collection[str]) -> None:
         """Take a run's other steps out of the line: nobody wants them, and a slot reserved for one would be lost."""
-        wanted = {op: None for op in self._line.get(run_id, ()) if op in ops}
+        waiting = self._line.get(run_id, {})
+        wanted = {op: None for op in waiting if op in ops}
         if wanted:
             self._line[run_id] = wanted
-        else:
-            self._line.pop(run_id, None)
+        elif waiting:
+            del self._line[run_id]
+            if self.room:
+                self.grew()
         for op in [op for op in self._held.get(run_id, ()) if op not in ops]:
             self._unhold(run_id, op)
             self.give_back()
@@ -81,3 +102,7 @@ class Slots:
         held.discard(op)
         if not held:
             del self._held[run_id]
+
+
+def _nobody() -> None:
+    """Tell nobody that there is room."""

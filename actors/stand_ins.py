@@ -1,8 +1,9 @@
 """What stands in for the standard library while workflow code runs, and only then.
 
 `time.time`, `random.*`, `uuid.uuid4`, `os.urandom` reached through their modules give values a replay repeats; `print`
-and `logging` fall silent while the past is replayed; `asyncio.wait`, `as_completed` and `wait_for` are ours, because
-the standard ones iterate sets by address or name operations differently between Python versions.
+and `logging` fall silent while the past is replayed, and wait while the code runs ahead; `asyncio.wait`,
+`as_completed` and `wait_for` are ours, because the standard ones iterate sets by address or name operations
+differently between Python versions.
 
 Every stand-in asks whether the *calling thread* runs a workflow loop and hands on to the original otherwise, so that
 other threads notice nothing but one more call.
@@ -24,7 +25,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from . import gathering
+from . import ahead, gathering
 from .errors import NondeterminismError
 from .loop import WorkflowLoop
 from .paths import PathGathering, owner_of
@@ -32,6 +33,7 @@ from .paths import PathGathering, owner_of
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from .ahead import Saying
     from .turn import Turn
 
 RUNTIME = {"logging", "opentelemetry", "structlog", "fencepost", "asyncio"}
@@ -93,12 +95,20 @@ def _urandom(original: Callable[[int], bytes]) -> Callable[[int], bytes]:
     return urandom
 
 
-def _silenced(original: Callable[..., Any]) -> Callable[..., Any]:
-    def silenced(*args: Any, **kwargs: Any) -> Any:
-        turn = current_turn()
-        return None if turn is not None and turn.muted else original(*args, **kwargs)
+def _said(original: Callable[..., Any], later: Callable[..., Saying]) -> Callable[..., Any]:
+    """Say nothing while the past is replayed, and later what is said while running ahead."""
 
-    return silenced
+    def said(*args: Any, **kwargs: Any) -> Any:
+        turn = current_turn()
+        if turn is None:
+            return original(*args, **kwargs)
+        if turn.muted:
+            return None
+        if turn.is_ahead:
+            return turn.held.take(later(original, *args, **kwargs))
+        return original(*args, **kwargs)
+
+    return said
 
 
 def _refused(message: str) -> Callable[[Any], Callable[..., Any]]:
@@ -146,8 +156,8 @@ def _table() -> list[tuple[Any, str, Maker]]:
         (uuid, "uuid4", _uuid4),
         (os, "urandom", _urandom),
         (random, "_urandom", _urandom),
-        (builtins, "print", _silenced),
-        (logging.Logger, "handle", _silenced),
+        (builtins, "print", partial(_said, later=ahead.printing)),
+        (logging.Logger, "handle", partial(_said, later=ahead.logging)),
         # Neither raises an audit event on Python 3.11, so `watch` cannot see them there.
         (time, "sleep", _refused("workflow code called time.sleep: use `await sleep(…)`, which blocks nobody")),
         (threading.Thread, "start", _refused("workflow code started a thread: put it into a @step")),

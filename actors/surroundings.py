@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from fencepost.world import World
+    from fencepost.world import Offer, World
 
     from .bodies import Bodies
     from .define import Workflow
     from .host import Host
+    from .messages import StepEnded
     from .turn import Turn
 
 
@@ -36,7 +37,17 @@ class Surroundings:
     activations: asyncio.Semaphore
     world_away: Callable[[str, float], None]
     """Say that the world does not answer, at a time on the host's clock."""
+    report: Callable[[StepEnded], None]
+    """Record an outcome from outside, under its claim: another node decides for the run."""
+    lacks_workflow: Callable[[int], bool]
+    """Say that a run of a partition has a workflow nobody here knows; True when a node with newer code is asked."""
+    offer: Callable[[str, Offer], None]
+    """Offer a step of a run to the nodes that serve its queue."""
+    is_alive: Callable[[str], bool]
+    """Tell whether an incarnation lived when the world was last asked."""
     repaired: Callable[[], None]
     """Count a repair by the sweeper."""
     turn: type[Turn]
     shadow: bool
+    run_ahead: bool = True
+    """Let a batch hold results and what they led to (L4)."""

@@ -15,7 +15,7 @@ import structlog
 from fencepost.world import Unavailable, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from .host import Host
 
@@ -29,8 +29,10 @@ AT_ONCE = 200
 class Sweeper:
     """See the module. `tick(run_id)` wakes a run and marks the tick as swept."""
 
-    def __init__(self, world: World, host: Host, tick: Callable[[str], None]) -> None:
-        self._world, self._host, self._tick = world, host, tick
+    def __init__(
+        self, world: World, host: Host, app: str, owned: Callable[[], Collection[int]], tick: Callable[[str], None]
+    ) -> None:
+        self._world, self._host, self._app, self._owned, self._tick = world, host, app, owned, tick
         self.repairs = 0
 
     def repaired(self) -> None:
@@ -48,7 +50,7 @@ class Sweeper:
 
     async def sweep(self) -> int:
         """Ring for everything that has been due longer than `AGE`; return how many there were."""
-        overdue = await self._world.due(None, self._host.now() - AGE, AT_ONCE)
+        overdue = await self._world.due(self._app, list(self._owned()), self._host.now() - AGE, AT_ONCE)
         for row in overdue:
             if row.kind == "run":
                 self._tick(row.id)

@@ -16,7 +16,7 @@ import structlog
 from fencepost.world import Unavailable, World
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from .host import Host
 
@@ -28,10 +28,16 @@ PAGE = 1000
 
 
 class Timers:
-    """See the module. `tick(run_id)` is called when a run is due, never early by the host's clock."""
+    """See the module. `tick(run_id)` is called when a run is due, never early by the host's clock.
 
-    def __init__(self, world: World, host: Host, tick: Callable[[str], None]) -> None:
-        self._world, self._host, self._tick = world, host, tick
+    `owned` are the partitions of the app whose dues it keeps.
+    """
+
+    def __init__(
+        self, world: World, host: Host, app: str, owned: Callable[[], Collection[int]], tick: Callable[[str], None]
+    ) -> None:
+        self._world, self._host, self._app, self._owned, self._tick = world, host, app, owned, tick
+        self._look_at_s = 0.0
         self._heap: list[tuple[datetime, str]] = []
         self._armed: dict[str, datetime] = {}
         self._changed = asyncio.Event()
@@ -52,24 +58,31 @@ class Timers:
         """Tick a run no more: it ended."""
         self._armed.pop(run_id, None)
 
+    def look_soon(self) -> None:
+        """Look ahead at once: partitions came, or a node has died."""
+        self._look_at_s = 0.0
+        self._changed.set()
+
     async def run(self) -> None:
         """Look ahead now and then, and fire what is due, for ever."""
-        look_at_s = self._host.monotonic_s()
         while True:
-            if self._host.monotonic_s() >= look_at_s:
-                look_at_s = self._host.monotonic_s() + await self._look_ahead()
+            self._changed.clear()
+            if self._host.monotonic_s() >= self._look_at_s:
+                self._look_at_s = self._host.monotonic_s() + LOOK_EVERY_S  # earlier when somebody asks meanwhile
+                again_s = self._host.monotonic_s() + await self._look_ahead()
+                self._look_at_s = min(self._look_at_s, again_s)
             self._fire()
-            await self._wait(look_at_s - self._host.monotonic_s())
+            await self._wait(self._look_at_s - self._host.monotonic_s())
 
     async def _look_ahead(self) -> float:
         """Arm what is due before the horizon; return in how many seconds to look again."""
         try:
-            rows = await self._world.due(None, self._host.now() + HORIZON, PAGE)
+            rows = await self._world.due(self._app, list(self._owned()), self._host.now() + HORIZON, PAGE)
         except Unavailable as why:
             log.warning("the timer actor cannot read what is due", why=str(why))
             return 1.0
         for row in rows:
-            if row.kind == "run" and row.id not in self._armed:
+            if row.kind == "run" and (row.id not in self._armed or row.at < self._armed[row.id]):
                 self.arm(row.id, row.at)
         if len(rows) < PAGE:
             return LOOK_EVERY_S
@@ -84,11 +97,11 @@ class Timers:
                 self._tick(run_id)
 
     async def _wait(self, at_most_s: float) -> None:
-        self._changed.clear()
         wait_s = at_most_s
         if self._heap:
             wait_s = min(wait_s, (self._heap[0][0] - self._host.now()).total_seconds())
         if wait_s <= 0:
+            await asyncio.sleep(0)
             return
         try:
             async with asyncio.timeout(wait_s):

@@ -2,7 +2,8 @@
 
 Events are fed one at a time, in log order, and the run's own loop is run until it is quiet before the next one (L6),
 so that a race is decided by positions alone: the same live, after a crash, and in a test. Nothing is fed that has no
-position yet (L8). What is to be written is *wanted minus logged*, computed when asked.
+position yet (L8), unless it goes into one batch with what it leads to (`feed_ahead`, L4). What is to be written is
+*wanted minus logged*, computed when asked.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fencepost.world import ValueTooLarge
 from fencepost.world import events as ev
 
 from . import codec, failures
+from .ahead import Held
 from .entropy import Entropy
 from .errors import FencepostError, InvalidInput, NondeterminismError
 from .loop import Evicted, NeverQuiet, WorkflowLoop, entered
@@ -48,7 +50,13 @@ class Turn:
     """One run's code and how far it was fed. After any exception out of `feed` it is of no use any more."""
 
     def __init__(
-        self, workflow: Workflow[Any, Any], run_id: str, *, decided_seq: int = 0, shadow: bool = False
+        self,
+        workflow: Workflow[Any, Any],
+        run_id: str,
+        *,
+        decided_seq: int = 0,
+        said_seq: int | None = None,
+        shadow: bool = False,
     ) -> None:
         self.workflow = workflow
         self.run_id = run_id
@@ -60,7 +68,10 @@ class Turn:
         self.cancel: ev.CancelRequested | None = None
         self.terminal: ev.RunCompleted | ev.RunFailed | ev.RunCancelled | None = None
         self.ended: ev.EventBody | None = None
+        self.held = Held()
         self._decided_seq = decided_seq
+        self._said_seq = decided_seq if said_seq is None else said_seq
+        self._ahead: list[ev.Event] = []
         self._shadow = shadow
         self._root: PathTask | None = None
         self._offence: NondeterminismError | None = None
@@ -76,6 +87,40 @@ class Turn:
             Diverged: the log and the code tell different stories.
             Stuck: the code did what a replay cannot repeat, waits for nothing, or never gets quiet.
         """
+        assert not self._ahead, f"event {event.seq} fed after what is not durable yet"
+        self._feed(event)
+
+    def feed_ahead(self, event: ev.Event) -> None:
+        """Feed a result as the batch that is being decided will hold it, before it is durable (L4, L8).
+
+        What the code says is held back. Then comes `confirm`, or this turn is of no use any more. Raises as `feed`.
+        """
+        self._ahead.append(event)
+        self._feed(event)
+
+    def confirm(self, durable: list[ev.Event]) -> None:
+        """Note that what was fed ahead is durable now: these events, moved on by quiet ones that landed before them."""
+        fed, self._ahead = self._ahead, []
+        assert [(e.tick, e.at) for e in fed] == [(e.tick, e.at) for e in durable], "fed ahead with another tick or time"
+        assert all(mine.body is theirs.body for mine, theirs in zip(fed, durable, strict=True))
+        moved = durable[0].seq - fed[0].seq
+        for operation in self.ops.unlogged.values():
+            if operation.issued_at >= fed[0].seq:
+                operation.issued_at += moved
+        self.seq += moved
+        self.held.say()
+
+    @property
+    def durable_seq(self) -> int:
+        """The last position fed that is durable."""
+        return self.seq - len(self._ahead)
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the code has seen what is not durable yet."""
+        return bool(self._ahead)
+
+    def _feed(self, event: ev.Event) -> None:
         assert event.seq == self.seq + 1, f"event {event.seq} fed after {self.seq}"
         self.seq = event.seq
         if self.ended is not None:
@@ -169,7 +214,7 @@ class Turn:
     @property
     def muted(self) -> bool:
         """Whether what the code prints was printed before: it is replaying, or it is a shadow."""
-        return self._shadow or self._evicting or self.seq <= self._decided_seq
+        return self._shadow or self._evicting or self.seq <= self._said_seq
 
     def _run(self) -> None:
         if self._root is None or self.terminal is not None or self.loop.is_quiet:

@@ -31,6 +31,7 @@ log = structlog.get_logger(__name__)
 TURN_REPORT_S = 1.0
 TURN_MAX_S = 10.0
 WATCH_EVERY_S = 0.5
+SHOWN_BYTES = 64
 
 _OUTSIDE = {
     "open": "opened a file",
@@ -84,10 +85,11 @@ def _reads_zones(event: str, args: tuple[Any, ...]) -> bool:
 class in_turn:  # noqa: N801  (reads as a phrase: `with in_turn(run_id)`)
     """Tell the watchdog that this thread runs a turn. `too_long` is where it was stopped, if it was."""
 
-    __slots__ = ("began_s", "cpu_s", "reported", "run_id", "thread", "too_long")
+    __slots__ = ("began_s", "cpu_s", "reported", "run_id", "shown", "thread", "too_long")
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
+        self.shown = run_id.encode()[:SHOWN_BYTES].ljust(SHOWN_BYTES, b"\0")
         self.too_long = ""
         self.reported = False
         _watchdog.start()  # here and not when entered: inside a turn no thread may be started
@@ -97,10 +99,25 @@ class in_turn:  # noqa: N801  (reads as a phrase: `with in_turn(run_id)`)
         self.began_s = _monotonic()
         self.cpu_s = _own_cpu_s() if _HAS_CPU_CLOCKS else None
         _watchdog.watch(self)
+        _watchdog.page[:SHOWN_BYTES] = self.shown
         return self
 
     def __exit__(self, *_: object) -> None:
+        _watchdog.page[0] = 0
         _watchdog.release(self)
+
+
+def show_turns(page: memoryview) -> None:
+    """Write the run of every turn to the beginning of a page that another process can read when this one cannot speak.
+
+    A turn that blocks in C with the GIL held keeps every thread of its process from saying so.
+    """
+    _watchdog.page = page
+
+
+def limit_turns(took_s: float) -> None:
+    """Stop a turn that has taken so long and has worked, on a machine however busy: soon after, its node is killed."""
+    _watchdog.took_s_max = took_s
 
 
 _HAS_CPU_CLOCKS = hasattr(time, "pthread_getcpuclockid")
@@ -125,6 +142,8 @@ class _Watchdog:
         self._turns: dict[int, in_turn] = {}
         self._lock = threading.Lock()
         self._started = False
+        self.page: memoryview | bytearray = bytearray(SHOWN_BYTES)
+        self.took_s_max = float("inf")
 
     def watch(self, turn: in_turn) -> None:
         self._turns[turn.thread] = turn
@@ -161,7 +180,7 @@ class _Watchdog:
             turn.reported = True
             stack = "".join(traceback.format_stack(frame)[-6:])
             log.warning("a turn blocks its node", run=turn.run_id, took_s=round(took_s, 1), stack=stack)
-        if worked_s >= TURN_MAX_S:
+        if worked_s >= TURN_MAX_S or (worked_s >= TURN_REPORT_S and took_s >= self.took_s_max):
             self._stop(turn, frame)
 
     def _stop(self, turn: in_turn, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What travels: bells, start messages, questions and answers. See `interface.Bus` for the contract."""
+"""What travels: bells, offerings, start messages, questions and answers. See `interface.Bus` for the contract."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from .interface import (
     Again,
     Bell,
     Bus,
+    Offering,
     OnBell,
+    OnOffering,
     OnRequest,
     OnStart,
     Reply,
     Request,
     StartMessage,
+    Steps,
     Subscription,
 )
 from .jetstream import JetStreamBus
@@ -29,13 +32,16 @@ __all__ = [
     "JetStreamBus",
     "NatsServer",
     "NoResponder",
+    "Offering",
     "OnBell",
+    "OnOffering",
     "OnRequest",
     "OnStart",
     "PayloadTooLarge",
     "Reply",
     "Request",
     "StartMessage",
+    "Steps",
     "Subscription",
     "Unreachable",
 ]

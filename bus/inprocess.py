@@ -5,17 +5,31 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .errors import NoResponder, PayloadTooLarge, Unreachable
 from .feed import News
-from .interface import Bell, OnBell, OnRequest, OnStart, Reply, Request, StartMessage, Subscription
-from .mailbox import Mailboxes
+from .interface import (
+    Bell,
+    Offering,
+    OnBell,
+    OnOffering,
+    OnRequest,
+    OnStart,
+    Reply,
+    Request,
+    StartMessage,
+    Steps,
+    Subscription,
+)
 from .serving import answered, too_large
+from .shelf import Letter, Shelf, StepShelf
 from .subjects import Subjects, matches, may_be_answered, name_checked
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 
 __all__ = ["InProcessBus"]
 
@@ -24,83 +38,8 @@ BODY_BYTES_MAX: Final = 1024 * 1024 - 8192
 
 BELLS_MAX: Final = 100_000
 STARTS_MAX: Final = 100_000
-
-Kept = Callable[["_Letter"], None]
-
-
-@dataclass(slots=True)
-class _Letter:
-    """A bell or a start message on its way; what is given back is kept for the next who takes."""
-
-    what: Bell | StartMessage
-    keep: Kept
-    identity: int
-    """A new one per ring: a ring during handling is another message, not the same one again."""
-
-    delivery: int = 1
-    expired: bool = False
-
-    @property
-    def key(self) -> Hashable:
-        return self.what if isinstance(self.what, Bell) else self.identity
-
-    async def settle(self) -> None:
-        """Nothing is kept of it."""
-
-    async def give_back(self, delay_s: float) -> None:
-        again = replace(self, delivery=self.delivery + 1)
-        if delay_s > 0:
-            asyncio.get_running_loop().call_later(delay_s, self.keep, again)
-        else:
-            self.keep(again)
-
-
-@dataclass(slots=True, eq=False)
-class _Taker:
-    """Who takes from a shelf."""
-
-    boxes: Mailboxes[_Letter]
-    forget: Callable[[_Taker], None]
-    topics: frozenset[Hashable]
-    stopped: bool = False
-
-    async def stop(self) -> None:
-        if not self.stopped:
-            self.stopped = True
-            self.forget(self)
-        await self.boxes.stop()
-
-
-@dataclass(slots=True)
-class _Shelf:
-    """What nobody takes yet, by topic, and who takes it; bounded, the oldest falls off."""
-
-    limit: int
-    kept: dict[Hashable, _Letter] = field(default_factory=dict[Hashable, _Letter])
-    takers: list[_Taker] = field(default_factory=list[_Taker])
-    turn: itertools.count[int] = field(default_factory=itertools.count)
-
-    def put(self, topic: Hashable, letter: _Letter) -> None:
-        takers = [taker for taker in self.takers if topic in taker.topics]
-        boxes = takers[next(self.turn) % len(takers)].boxes if takers else None
-        if boxes is None:
-            self.kept[topic, letter.key] = letter
-            if len(self.kept) > self.limit:
-                del self.kept[next(iter(self.kept))]
-        elif not boxes.waits(letter.key):
-            boxes.put(letter.key, letter)
-
-    def take(self, topics: frozenset[Hashable], handle: Callable[[_Letter], Awaitable[None]]) -> _Taker:
-        taker = _Taker(Mailboxes(handle), self.takers.remove, topics)
-        self.takers.append(taker)
-        kept, self.kept = self.kept, {}
-        for letter in kept.values():
-            letter.keep(letter)
-        return taker
-
-    async def stop(self) -> None:
-        for taker in list(self.takers):
-            await taker.stop()
+OFFERINGS_MAX: Final = 100_000
+"""Of one queue. The oldest falls off, and is offered again by its run's due."""
 
 
 @dataclass(slots=True, eq=False)
@@ -133,8 +72,9 @@ class InProcessBus:
     def __init__(self, namespace: str = "default", *, body_bytes_max: int = BODY_BYTES_MAX) -> None:
         self._subjects = Subjects(namespace)
         self._body_bytes_max = body_bytes_max
-        self._bells = _Shelf(BELLS_MAX)
-        self._starts = _Shelf(STARTS_MAX)
+        self._bells = Shelf(BELLS_MAX)
+        self._starts = Shelf(STARTS_MAX)
+        self._offerings: dict[tuple[str, str], StepShelf] = {}
         self._services: list[_Service] = []
         self._followers: dict[str, list[News]] = {}
         self._wide: list[str] = []
@@ -164,6 +104,8 @@ class InProcessBus:
         """See Bus."""
         await self._bells.stop()
         await self._starts.stop()
+        for shelf in self._offerings.values():
+            await shelf.stop()
         for service in list(self._services):
             await service.stop()
 
@@ -172,9 +114,9 @@ class InProcessBus:
     async def ring(self, bell: Bell) -> None:
         """See Bus."""
         self._subjects.wake(bell)
-        self._keep_bell(_Letter(bell, self._keep_bell, next(self._sequence)))
+        self._keep_bell(Letter(bell, self._keep_bell, next(self._sequence)))
 
-    def _keep_bell(self, letter: _Letter) -> None:
+    def _keep_bell(self, letter: Letter) -> None:
         assert isinstance(letter.what, Bell)
         self._bells.put((letter.what.app, letter.what.partition), letter)
 
@@ -182,11 +124,32 @@ class InProcessBus:
         """See Bus."""
         name_checked("app", app)
 
-        async def handle(letter: _Letter) -> None:
+        async def handle(letter: Letter) -> None:
             assert isinstance(letter.what, Bell)
             await on_bell(letter.what)
 
         return self._bells.take(frozenset((app, partition) for partition in partitions), handle)
+
+    # ---- offerings
+
+    async def offer(self, offering: Offering) -> None:
+        """See Bus."""
+        self._subjects.offered(offering)
+        shelf = self._offered(offering.queue, offering.app)
+        shelf.put(Letter(offering, shelf.put, next(self._sequence)))
+
+    async def steps(self, app: str, queue: str, on_offering: OnOffering, room: Callable[[], int]) -> Steps:
+        """See Bus."""
+        self._subjects.offerings(queue, app)
+
+        async def handle(letter: Letter) -> None:
+            assert isinstance(letter.what, Offering)
+            await on_offering(letter.what)
+
+        return self._offered(queue, app).take(handle, room)
+
+    def _offered(self, queue: str, app: str) -> StepShelf:
+        return self._offerings.setdefault((queue, app), StepShelf(OFFERINGS_MAX))
 
     # ---- start messages
 
@@ -198,15 +161,15 @@ class InProcessBus:
             raise Unreachable(f"{STARTS_MAX:,} start messages wait and nobody takes them in: start a node")
         number = next(self._sequence)
         start = StartMessage(workflow, subject, body, dict(headers or {}), source=f"{self._birth}-{number}")
-        self._keep_start(_Letter(start, self._keep_start, number))
+        self._keep_start(Letter(start, self._keep_start, number))
 
-    def _keep_start(self, letter: _Letter) -> None:
+    def _keep_start(self, letter: Letter) -> None:
         self._starts.put("start", letter)
 
     async def starts(self, on_start: OnStart) -> Subscription:
         """See Bus."""
 
-        async def handle(letter: _Letter) -> None:
+        async def handle(letter: Letter) -> None:
             assert isinstance(letter.what, StartMessage)
             await on_start(replace(letter.what, delivery=letter.delivery))
 

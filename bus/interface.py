@@ -27,11 +27,12 @@ class Bell:
 
 @dataclass(frozen=True, slots=True)
 class Offering:
-    """A step waits for a node that serves its queue: look, and claim it. A bell too: the claim is the fact."""
+    """A step waits for a node of its app that serves its queue: look, and claim it. The claim is the fact."""
 
     queue: str
     run_id: str
     op: str
+    app: str = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +159,16 @@ class Bus(Protocol):
         """
         ...
 
-    async def steps(self, queue: str, on_offering: OnOffering, room: Callable[[], int]) -> Steps:
-        """Deliver the offerings of a queue, each to one of its takers, never more at once than there is room.
+    async def steps(self, app: str, queue: str, on_offering: OnOffering, room: Callable[[], int]) -> Steps:
+        """Deliver an app's offerings of a queue, each to one of the takers, never more at once than there is room.
 
-        `room()` is how many could be taken now; handlers under way are not counted in it. An offering is settled when
-        the handler returns; `Again` or an error gives it back, to anyone.
+        The subject is `fp.<ns>.step.<queue>.<app>.<run>.<op>`: a stream per queue, a durable consumer per app in it,
+        since nodes of another app do not have the step.
+
+        `room()` is how many could be taken now, asked at every change and four times a second. No more is asked for
+        than that less the handlers under way, so a handler may take its place at once (`room()` falls) or not. What
+        comes when `room()` is 0 is given back at once. An offering is settled when the handler returns; `Again` or an
+        error gives it back, to anyone.
         """
         ...
 

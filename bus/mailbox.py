@@ -64,6 +64,10 @@ def cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def _nobody() -> None:
+    """Tell nobody."""
+
+
 @dataclass(slots=True)
 class _Box(Generic[LetterT]):
     waiting: dict[Hashable, LetterT] = field(default_factory=dict[Hashable, LetterT])
@@ -73,12 +77,18 @@ class _Box(Generic[LetterT]):
 class Mailboxes(Generic[LetterT]):
     """A mailbox per key that exists only while it has something in it."""
 
-    def __init__(self, handle: Callable[[LetterT], Awaitable[None]]) -> None:
+    def __init__(self, handle: Callable[[LetterT], Awaitable[None]], emptied: Callable[[], None] | None = None) -> None:
+        """`emptied` is called whenever a key has nothing under way any more."""
         self._handle = handle
+        self._emptied = emptied or _nobody
         self._boxes: dict[Hashable, _Box[LetterT]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._returned: list[LetterT] = []
         self._closed = False
+
+    def __len__(self) -> int:
+        """Count the keys that have something under way."""
+        return len(self._boxes)
 
     def put(self, key: Hashable, letter: LetterT) -> None:
         """Queue a letter; after `close`, keep it to be given back."""
@@ -127,6 +137,7 @@ class Mailboxes(Generic[LetterT]):
             box.waiting = {}
             if not box.active:
                 del self._boxes[key]
+                self._emptied()
                 return
             await self._one(box)
 

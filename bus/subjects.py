@@ -2,6 +2,7 @@
 
     fp.<ns>.start.<workflow>                  start messages, from anyone
     fp.<ns>.wake.<app>.<pp>.<kind>.<id>       bells, without data
+    fp.<ns>.step.<queue>.<app>.<run>.<op>     offerings, without data; an op is a path with dots of its own
     fp.<ns>.api.<endpoint>[.<rest>]           questions
     fp.<ns>.event.<run>, fp.<ns>.dead.<kind>  live feed
     fp.<ns>.reply.<...>                       answers to start messages, beside `_INBOX.`
@@ -14,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .interface import Bell
+from .interface import Bell, Offering
 
 __all__ = ["SUBJECT_BYTES_MAX", "Subjects", "matches", "may_be_answered", "name_checked", "token_ok"]
 
@@ -28,7 +29,7 @@ _REPLY_REST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
 def name_checked(what: str, name: str) -> str:
-    """Return the name of a namespace or app if it can be one token of a subject and part of a stream's name.
+    """Return the name of a namespace, app or queue if it can be one token of a subject and part of a stream's name.
 
     Raises:
         ValueError: with the rule.
@@ -94,6 +95,10 @@ class Subjects:
         """The live feed."""
         return f"FP_{self.namespace}_LIVE"
 
+    def step_stream(self, queue: str) -> str:
+        """Offerings of one queue."""
+        return f"FP_{self.namespace}_STEP_{name_checked('queue', queue)}"
+
     # ---- start messages
 
     @property
@@ -139,8 +144,43 @@ class Subjects:
         app, partition, kind, key = tokens
         if not (_NAME.fullmatch(app) and re.fullmatch(r"[0-9]{2,5}", partition) and token_ok(kind) and token_ok(key)):
             return None
+        if len(subject.encode()) > SUBJECT_BYTES_MAX:
+            return None
         bell = Bell(kind=kind, id=key, partition=int(partition), app=app)
         return bell if self.wake(bell) == subject else None
+
+    # ---- offerings
+
+    def every_offering(self, queue: str) -> str:
+        """Build the filter of all offerings of a queue."""
+        return f"{self.root}.step.{name_checked('queue', queue)}.>"
+
+    def offerings(self, queue: str, app: str) -> str:
+        """Build the filter of an app's offerings of a queue."""
+        return f"{self.root}.step.{name_checked('queue', queue)}.{name_checked('app', app)}.>"
+
+    def offered(self, offering: Offering) -> str:
+        """Where this offering goes."""
+        if not (token_ok(offering.run_id) and all(token_ok(part) for part in offering.op.split("."))):
+            raise ValueError(
+                f"offering {offering.run_id!r} {offering.op!r} cannot be sent: the run must be one token of a subject, "
+                "the operation tokens with dots between"
+            )
+        return _sized(
+            f"{self.root}.step.{name_checked('queue', offering.queue)}.{name_checked('app', offering.app)}"
+            f".{offering.run_id}.{offering.op}"
+        )
+
+    def offering_of(self, subject: str) -> Offering | None:
+        """Return the offering a subject stands for, or None for a subject nobody of ours published."""
+        tokens = subject.removeprefix(f"{self.root}.step.").split(".", 3)
+        if not subject.startswith(f"{self.root}.step.") or len(tokens) != len(("queue", "app", "run", "op")):
+            return None
+        queue, app, run_id, op = tokens
+        named = _NAME.fullmatch(queue) and _NAME.fullmatch(app) and len(subject.encode()) <= SUBJECT_BYTES_MAX
+        if not (named and token_ok(run_id) and all(token_ok(part) for part in op.split("."))):
+            return None
+        return Offering(queue=queue, run_id=run_id, op=op, app=app)
 
     # ---- questions
 

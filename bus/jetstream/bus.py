@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.metadata
+import logging
+import random
 import uuid
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from ..errors import NoResponder, PayloadTooLarge, Unreachable
+from ..errors import BusError, BusUnusable, NoResponder, PayloadTooLarge, Unreachable
 from ..feed import News
 from ..serving import too_large
 from ..subjects import Subjects, may_be_answered, name_checked
@@ -22,19 +26,25 @@ from .taking import Intake, Taking
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
     from pathlib import Path
 
     from nats.aio.msg import Msg
 
-    from ..interface import Bell, OnBell, OnRequest, OnStart, Reply, Subscription
+    from ..interface import Bell, Offering, OnBell, OnOffering, OnRequest, OnStart, Reply, Steps, Subscription
 
 __all__ = ["JetStreamBus"]
+
+log = logging.getLogger("fencepost.bus")
 
 HEADERS_BYTES_MAX: Final = 8192
 """Kept free of every message for headers."""
 
 STORED_S: Final = 5.0
+
+LOOK_S: Final = 2.0
+LOOK_S_MAX: Final = 60.0
+"""Two programs that do not agree what a stream should be would undo each other's change for ever."""
 
 
 class JetStreamBus:
@@ -65,18 +75,20 @@ class JetStreamBus:
         `replicas` is what a new stream gets, more are left alone. What is not settled within `ack_wait_s` is
         delivered again, to anyone.
         """
-        servers = [part.strip() for part in url.split(",")] if isinstance(url, str) else list(url)
+        servers = [part.strip() for part in (url.split(",") if isinstance(url, str) else url)]
+        servers = [server for server in servers if server] or servers[:1]
         self._subjects = Subjects(namespace)
         self._connection = Connection(
             ConnectOptions(servers, name, credentials, user, password, token, tls, inbox_prefix)
         )
         self._api = JetStreamApi(self._connection)
         self._streams = Streams(self._api, self._subjects, replicas=replicas, ack_wait_s=ack_wait_s)
-        self._ringing = Ringing(self._connection, self._repair)
+        self._ringings: dict[str, Ringing] = {}
         self._intake = Intake(self._connection, self._streams, self._subjects, self._forget_taking)
         self._role = role
         self._takings: list[Taking] = []
         self._services: list[Service] = []
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def namespace(self) -> str:
@@ -90,9 +102,7 @@ class JetStreamBus:
 
     @property
     def unheard_s(self) -> float:
-        """See Bus. While nothing is taken the server sends nothing by itself: only a lost connection counts."""
-        if self._connection.connected and not self._takings:
-            return 0.0
+        """See Bus. A server that has nothing to say is asked whether it is there."""
         return self._connection.silence_s
 
     async def open(self) -> None:
@@ -102,30 +112,66 @@ class JetStreamBus:
             if self._role == "node":
                 await self._api.check()
                 await self._streams.ensure()
-            await self._ringing.start()
+                self._looking = asyncio.ensure_future(self._look_after())
+            await self._ringing(self._subjects.wake_stream)
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
         """See Bus."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
         running: list[Subscription] = [*self._takings, *self._services]
         for subscription in running:
             await subscription.stop()
+        self._ringings.clear()
         await self._connection.close()
 
-    async def _repair(self) -> bool:
+    async def _repair(self, stream: str) -> bool:
         """Make what is missing, if that is ours to do."""
         if self._role != "node":
             return False
-        await self._streams.ensure()
+        await self._streams.ensure(stream)
         return True
+
+    async def _look_after(self) -> None:
+        """Set right what somebody changed under a running node, or say what it is."""
+        pause_s, said = LOOK_S, ""
+        while True:
+            await asyncio.sleep(pause_s * random.uniform(0.7, 1.0))  # noqa: S311 - spreads a crowd, hides nothing
+            try:
+                changed = await self._streams.look()
+            except BusUnusable as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.error("%s", said)  # noqa: TRY400 - it is a sentence for people; where it was noticed is nothing to them
+            except BusError:  # away: not looked at, not changed
+                pass
+            except Exception:  # whatever it is: nobody else looks
+                log.exception("looking after the streams of %s met an error", self.namespace)
+            else:
+                said, pause_s = "", min(2 * pause_s, LOOK_S_MAX) if changed else LOOK_S
+
+    async def _ringing(self, stream: str) -> Ringing:
+        ringing = self._ringings.get(stream)
+        if ringing is None:
+            ringing = self._ringings[stream] = Ringing(self._connection, partial(self._repair, stream))
+            try:
+                await ringing.start()
+            except BaseException:
+                del self._ringings[stream]
+                raise
+        return ringing
 
     # ---- bells
 
     async def ring(self, bell: Bell) -> None:
         """See Bus."""
-        await self._ringing.ring(self._subjects.wake(bell))
+        subject = self._subjects.wake(bell)
+        with contextlib.suppress(Unreachable):  # not opened yet
+            await (await self._ringing(self._subjects.wake_stream)).ring(subject)
 
     async def take(self, app: str, partitions: Sequence[int], on_bell: OnBell) -> Subscription:
         """See Bus."""
@@ -138,6 +184,21 @@ class JetStreamBus:
         with contextlib.suppress(ValueError):
             self._takings.remove(taking)
 
+    # ---- offerings
+
+    async def offer(self, offering: Offering) -> None:
+        """See Bus."""
+        subject = self._subjects.offered(offering)
+        stream = self._streams.want_queue(offering.queue)
+        with contextlib.suppress(Unreachable):  # the run's due offers it again
+            await (await self._ringing(stream)).ring(subject)
+
+    async def steps(self, app: str, queue: str, on_offering: OnOffering, room: Callable[[], int]) -> Steps:
+        """See Bus."""
+        taking = await self._intake.offerings(app, queue, on_offering, room)
+        self._takings.append(taking)
+        return taking
+
     # ---- start messages
 
     async def publish_start(self, workflow: str, body: bytes, headers: Mapping[str, str] | None = None) -> None:
@@ -147,7 +208,7 @@ class JetStreamBus:
         try:
             stored = await self._stored(subject, body, headers)
         except Nobody:
-            if not await self._repair():
+            if not await self._repair(self._subjects.start_stream):
                 raise Unreachable(f"nothing stores start messages of {self.namespace}: start a node") from None
             stored = await self._stored(subject, body, headers)
         try:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from nats import errors as nats_errors
 from nats.aio.client import Client as NatsClient
-from nats.aio.client import Srv
+from nats.aio.client import Server, Srv
 from nats.aio.msg import Msg
+from nats.protocol.parser import Parser
 
 from ..errors import BusUnusable, Unreachable
 
@@ -24,10 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["Client", "ConnectOptions", "Told", "connected_client"]
 
 CONNECT_S: Final = 2
-CONNECT_TOTAL_S: Final = 10.0
+CONNECT_TOTAL_S: Final = 5.0
 PING_S: Final = 2
 PINGS_MAX: Final = 2
 RETRY_S: Final = 0.25
+AGAIN_S_FIRST: Final = 0.1
+AGAIN_S_MAX: Final = 1.0
+CROWD_S: Final = 0.05
+"""A server that ends leaves a crowd; so long it spreads over before it is at the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +67,70 @@ OnChange = Callable[["Client"], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Who hears of what happens to a client once it was connected."""
+    """Who hears of what happens to a client once it was connected; `heard` is called at any byte of the server."""
 
+    heard: Callable[[], None]
     error: Callable[[Exception], Awaitable[None]]
     lost: OnChange
     back: OnChange
     end: OnChange
 
 
+class _Ears(Parser):
+    """The original, and who it tells that something came: a large message counts before its end is there."""
+
+    def __init__(self, client: Client, heard: Callable[[], None]) -> None:
+        super().__init__(client)  # pyright: ignore[reportUnknownMemberType]  # as nats-py has it: no types
+        self._heard = heard
+
+    async def parse(self, data: bytes = b"") -> None:
+        if data:
+            self._heard()
+        await super().parse(data)
+
+
+class Turns:
+    """Which server is tried next and after what pause: round after round, the one that was lost last in each.
+
+    The original waits the same time before every server, and may begin with the one that froze.
+    """
+
+    def __init__(self, given: Sequence[str]) -> None:
+        self._given = {_parts(server).netloc for server in given}
+        self._tried: dict[str, int] = {}
+        self._round = 0
+
+    def begin(self) -> None:
+        """Start again: there was a connection."""
+        self._tried.clear()
+        self._round = 0
+
+    def next(self, servers: Sequence[Server], lost: str) -> tuple[Server, float]:
+        """Return the next server and the pause before it."""
+
+        def order(server: Server) -> tuple[int, bool, bool, float]:
+            where = server.uri.netloc
+            told_of = where not in self._given  # by another server: it may not be reachable from here
+            return self._tried.get(where, 0), where == lost, told_of, random.random()  # noqa: S311 - spreads a crowd
+
+        server = min(servers, key=order)
+        times = self._tried.get(server.uri.netloc, 0)
+        self._tried[server.uri.netloc] = times + 1
+        pause_s = CROWD_S
+        if times > self._round:
+            self._round, pause_s = times, min(AGAIN_S_FIRST * 2.0 ** min(times - 1, 10), AGAIN_S_MAX)
+        return server, pause_s * random.uniform(0.5, 1.0)  # noqa: S311 - spreads a crowd, hides nothing
+
+
 class Client(NatsClient):
     """A client that survives what strangers may send."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: Told, servers: Sequence[str]) -> None:
         super().__init__()
+        self._ps = _Ears(self, told.heard)
         self._told = told
+        self._turns = Turns(servers)
+        self._lost = ""
         self.settled = False
         self.seen: list[Exception] = []
 
@@ -87,10 +143,15 @@ class Client(NatsClient):
                 await self._told.error(error)
 
         async def disconnected_cb() -> None:
+            self._turns.begin()
+            self._lost = self._current_server.uri.netloc if self._current_server else ""
             await self._told.lost(self)
 
         async def reconnected_cb() -> None:
             await self._told.back(self)
+
+        def next_server(servers: list[Server], _info: object) -> tuple[Server, float]:
+            return self._turns.next(servers, self._lost)
 
         async def closed_cb() -> None:
             if self.settled:
@@ -101,7 +162,18 @@ class Client(NatsClient):
             "disconnected_cb": disconnected_cb,
             "reconnected_cb": reconnected_cb,
             "closed_cb": closed_cb,
+            "reconnect_to_server_handler": next_server,
         }
+
+    def add_servers(self, servers: Sequence[str]) -> None:
+        """Let these be reconnected to as well."""
+        known = {server.uri.netloc for server in self._server_pool}
+        parsed = [self._parse_server_uri(server) for server in servers]
+        self._server_pool += [Srv(uri) for uri in parsed if uri.netloc not in known]
+
+    async def ask_for_a_sign(self) -> None:
+        """Send a ping; whatever comes back counts."""
+        await self._send_ping()  # pyright: ignore[reportUnknownMemberType]  # a bare Future among parameters
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
@@ -158,28 +230,38 @@ class Client(NatsClient):
 
 
 async def connected_client(options: ConnectOptions, told: Told) -> Client:
-    """Return a client that is connected and will reconnect for ever; it names itself when it tells of a change.
+    """Return a client that is connected to one of the servers and will reconnect, to any of them, for ever.
+
+    One after the other: the original gives up at the first that accepts and says nothing.
 
     Raises:
         BusUnusable: address or credentials are wrong, or what answers is no NATS server.
         Unreachable: no server there.
     """
     _check(options)
-    client = Client(told)
-    try:
-        async with asyncio.timeout(CONNECT_TOTAL_S):
-            await client.connect(**_settings(options), **client.callbacks())
-    except (nats_errors.Error, OSError, ImportError, ValueError) as error:
-        client.abort()
-        raise _translated(options, [*client.seen, error]) from error
-    client.options.update(allow_reconnect=True, max_reconnect_attempts=-1)
-    client.settled = True
-    return client
+    seen: list[Exception] = []
+    for server in random.sample(options.servers, len(options.servers)):
+        client = Client(told, options.servers)
+        try:
+            async with asyncio.timeout(CONNECT_TOTAL_S):
+                await client.connect(servers=[server], **_settings(options), **client.callbacks())
+        except (nats_errors.Error, OSError, ImportError, ValueError) as error:
+            client.abort()
+            seen += [*client.seen, error]
+        except BaseException:
+            client.abort()
+            raise
+        else:
+            client.add_servers(options.servers)
+            client.options.update(allow_reconnect=True, max_reconnect_attempts=-1)
+            client.settled = True
+            return client
+    raise _translated(options, seen) from seen[-1]
 
 
 def _settings(options: ConnectOptions) -> dict[str, Any]:
+    user, password = _who(options)
     return {
-        "servers": list(options.servers),
         "name": options.name,
         "allow_reconnect": False,  # the first attempt is to fail soon
         "max_reconnect_attempts": 1,
@@ -188,23 +270,39 @@ def _settings(options: ConnectOptions) -> dict[str, Any]:
         "ping_interval": PING_S,
         "max_outstanding_pings": PINGS_MAX,
         "inbox_prefix": options.inbox_prefix,
-        "user": options.user,
-        "password": options.password,
+        "user": user,
+        "password": password,
         "token": options.token,
         "tls": options.tls,
         "user_credentials": str(options.credentials) if options.credentials else None,
     }
 
 
+def _who(options: ConnectOptions) -> tuple[str | None, str | None]:
+    """Return user and password; those of the addresses too, which servers that are only told of do not have."""
+    if options.user is not None:
+        return options.user, options.password
+    given = {(parts.username, parts.password) for parts in map(_parts, options.servers) if parts.password}
+    return given.pop() if len(given) == 1 else (None, None)
+
+
+def _parts(server: str) -> SplitResult:
+    return urlsplit(server if "://" in server else f"nats://{server}")
+
+
 def _check(options: ConnectOptions) -> None:
+    if not options.servers:
+        raise BusUnusable("no NATS address is given: write one as nats://host:4222, or several with commas between")
     for server in options.servers:
-        parts = urlsplit(server if "://" in server else f"nats://{server}")
         try:
+            parts = _parts(server)
             fine = parts.scheme in {"nats", "tls", "ws", "wss"} and bool(parts.hostname) and parts.port != 0
         except ValueError:
             fine = False
         if not fine:
             raise BusUnusable(f"{_shown(server)!r} is no NATS address: write it as nats://host:4222")
+    if len({_parts(server).scheme.startswith("ws") for server in options.servers}) > 1:
+        raise BusUnusable(f"{options.shown}: addresses with ws:// and without cannot be mixed")
     if options.credentials and not options.credentials.is_file():
         raise BusUnusable(f"there is no credentials file {options.credentials}")
 

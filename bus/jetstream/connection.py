@@ -35,6 +35,11 @@ GIVE_UP_ON_CLIENT_S: Final = 6.0
 CLOSE_S: Final = 2.0
 SEND_S: Final = 5.0
 UNSENT_BYTES_MAX: Final = 1024 * 1024
+ASK_AFTER_S: Final = 0.5
+QUIET_S: Final = 1.5
+"""So long without the word that was asked for: nothing is on its way from there."""
+STALE_S: Final = 3.0
+"""A server that does not say a word for so long, asked several times, is left for another one."""
 
 OnMessage = Callable[["Msg"], Awaitable[None]]
 
@@ -91,8 +96,13 @@ class Connection:
 
     @property
     def silence_s(self) -> float:
-        """Seconds since anything was received."""
+        """Seconds since anything was received; the server is asked for a sign when it has nothing to say."""
         return self._silence.seconds()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether nothing can be expected from the server now."""
+        return not self.connected or self.silence_s > QUIET_S
 
     @property
     def server_version(self) -> str:
@@ -122,9 +132,9 @@ class Connection:
             Unreachable: no server there.
         """
         self._closing = False
+        self._silence = Silence()
         self._client = await self._connected()
         self._away_since = None
-        self._silence = Silence()
         self._answers = await self.listen(f"{self._client.new_inbox()}.*", self._on_answer)
         self._watchers = (self._spawn(self._ticking()), self._spawn(self._watching()))
 
@@ -138,7 +148,8 @@ class Connection:
         if self._client is not None:
             await self._shut(self._client)
         self._client = None
-        self._listenings.clear()
+        for kept in (self._listenings, self.on_up, self.on_tick):
+            kept.clear()
         self._answers = None
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
@@ -241,15 +252,15 @@ class Connection:
         """Subscribe; made again when the connection is. The handler must only enqueue: it holds up the next."""
         listening = Listening(subject, queue, on_message)
         self._listenings.add(listening)
-        await self._subscribe(self._live(), listening)
+        try:
+            await self._subscribe(self._live(), listening)
+        except BaseException:
+            self._listenings.discard(listening)
+            raise
         return listening
 
     async def _subscribe(self, client: Client, listening: Listening) -> None:
-        async def heard(message: Msg) -> None:
-            self._silence.hear()
-            await listening.on_message(message)
-
-        listening.current = await client.subscribed(listening.subject, listening.queue, heard)
+        listening.current = await client.subscribed(listening.subject, listening.queue, listening.on_message)
 
     async def in_force(self) -> None:
         """Return when the server has seen everything sent so far.
@@ -262,12 +273,12 @@ class Connection:
             raise Unreachable(f"no sign of {self._options.shown}: {error}") from error
 
     async def unlisten(self, listening: Listening) -> None:
-        """Take nothing new and hand over what is on its way; then it is over. Idempotent."""
+        """Take nothing new and hand over what is on its way, unless the server is silent. Idempotent."""
         self._listenings.discard(listening)
         current, listening.current = listening.current, None
         if current is None or self._client is None:
             return
-        if not self._client.is_connected:
+        if self.is_silent:
             with contextlib.suppress(nats_errors.Error):
                 await current.unsubscribe()
             return
@@ -333,13 +344,24 @@ class Connection:
     async def _check_client(self) -> None:
         """Notice a loss before the client reports it: it does so only when its dead socket has closed."""
         client = self._client
-        if client is None or client.is_connected:
+        if client is None:
+            return
+        if client.is_connected:
+            await self._check_silence(client)
             return
         if self._away_since is None:
             await self._on_lost(client)
         stuck_s = time.monotonic() - (self._away_since or time.monotonic())
         if client.is_closed or (client.is_stuck and stuck_s > GIVE_UP_ON_CLIENT_S):
             self._reviver = self._spawn(self._revive())
+
+    async def _check_silence(self, client: Client) -> None:
+        """Ask for a sign of life, and give up a server that gives none: a cut wire breaks no connection by itself."""
+        if self.silence_s > STALE_S:
+            log.warning("bus %s: not a word for %.1f s, connecting anew", self._options.shown, self.silence_s)
+            client.abort()
+        elif self.silence_s > ASK_AFTER_S:
+            await client.ask_for_a_sign()
 
     async def _revive(self) -> None:
         """Replace a client that is closed for good or stuck."""
@@ -363,7 +385,7 @@ class Connection:
                 await self._on_back(client)
 
     async def _connected(self) -> Client:
-        told = Told(self._on_error, self._on_lost, self._on_back, self._on_end)
+        told = Told(self._silence.hear, self._on_error, self._on_lost, self._on_back, self._on_end)
         return await connected_client(self._options, told)
 
 

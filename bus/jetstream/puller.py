@@ -15,23 +15,23 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ..errors import BusError
+from .requests import Requests
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from .connection import Connection, Listening
 
-__all__ = ["HEARTBEAT_S", "Lane", "OnMessage", "Puller"]
+__all__ = ["EXPIRES_S", "Lack", "Lane", "OnMessage", "Puller", "steadily"]
 
 log = logging.getLogger("fencepost.bus")
 
-HEARTBEAT_S: Final = 0.5
+HEARTBEAT_S: Final = 1.0
 EXPIRES_S: Final = 30.0
 SILENT_S: Final = 2 * HEARTBEAT_S + 0.5
-BATCH: Final = 64
 NS: Final = 10**9
 
 REPAIR_FIRST_S: Final = 0.05
@@ -40,11 +40,26 @@ PAUSE_S: Final = 0.25
 
 _HEARTBEAT: Final = "100"
 _ENDED: Final = {"404", "408"}
+_LEFT: Final = "Nats-Pending-Messages"
 _NOBODY: Final = "503"
 _CONFLICT: Final = "409"
 
 
-OnMessage = Callable[["Msg"], Awaitable[None]]
+class OnMessage(Protocol):
+    """Where messages go."""
+
+    async def __call__(self, message: Msg, *, asked: bool) -> None:
+        """Take a message; `asked` tells whether a request that still counts asked for it."""
+        ...
+
+
+Lack = Callable[[int], int]
+"""How many messages to ask for when so many are owed already."""
+
+
+def steadily(batch: int) -> Lack:
+    """Keep between half a batch and one and a half on their way."""
+    return lambda owed: 0 if owed > batch // 2 else batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +73,10 @@ class Lane:
     on_doubt: Callable[[], None]
     """The stream may be another one now."""
 
-    batch: int = BATCH
+    let_go: Callable[[], Awaitable[None]]
+    """Called when nothing is taken any more and what waited was given back."""
+    lack: Lack
+    expires_s: float
 
 
 class Puller:
@@ -68,16 +86,13 @@ class Puller:
         self._connection = connection
         self._lane = lane
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{lane.stream}.{lane.consumer}"
-        self._request = json.dumps(
-            {"batch": lane.batch, "expires": int(EXPIRES_S * NS), "idle_heartbeat": int(HEARTBEAT_S * NS)}
-        ).encode()
-        self._owed: dict[str, int] = {}
-        self._number = 0
+        self._requests = Requests(lane.expires_s)
         self._inbox = ""
         self._heard = 0.0
         self._listening: Listening | None = None
         self._repair: asyncio.Task[None] | None = None
-        self._stopping = False
+        self._asking: asyncio.Task[None] | None = None
+        self._stopping = self._let_go = False
 
     async def start(self) -> None:
         """Make the consumer if need be, and pull."""
@@ -95,29 +110,46 @@ class Puller:
         self._stopping = True
         self._connection.on_up.remove(self._on_up)
         self._connection.on_tick.remove(self._on_tick)
-        if self._repair is not None:
-            self._repair.cancel()
-            await asyncio.wait({self._repair})
+        for task in (self._repair, self._asking):
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait({task})
         await self._connection.unlisten(self._listening)
+
+    async def let_go(self) -> None:
+        """Leave what was never received to others. Once."""
+        if self._stopping and not self._let_go and not self._connection.is_silent:
+            self._let_go = True
+            await self._lane.let_go()
 
     # ---- asking
 
+    def ask_more(self) -> None:
+        """Ask for what the lane lacks now, soon."""
+        if not self._stopping and self._listening is not None and (self._asking is None or self._asking.done()):
+            self._asking = asyncio.ensure_future(self._top_up())
+
     async def _pull_anew(self) -> None:
-        self._owed.clear()
+        self._requests.forget()
         self._heard = time.monotonic()
         await self._top_up()
 
     async def _top_up(self) -> None:
-        """Ask for more when less than half a batch is on its way."""
-        if self._stopping or sum(self._owed.values()) > self._lane.batch // 2:
-            return
-        self._number += 1
-        number = str(self._number)
-        self._owed[number] = self._lane.batch
-        try:
-            await self._connection.publish(self._subject, self._request, reply=f"{self._inbox}.{number}")
-        except BusError:
-            self._owed.pop(number, None)  # asked again when the connection is back
+        """Ask until the lane lacks nothing: what it lacks may grow while a request is sent."""
+        while not self._stopping and not self._mending and (lack := self._lane.lack(self._requests.owed)) > 0:
+            number = self._requests.ask(lack)
+            request = {
+                "batch": lack,
+                "expires": int(self._lane.expires_s * NS),
+                "idle_heartbeat": int(HEARTBEAT_S * NS),
+            }
+            try:
+                await self._connection.publish(
+                    self._subject, json.dumps(request).encode(), reply=f"{self._inbox}.{number}"
+                )
+            except BusError:
+                self._requests.take_back(number)  # asked again when the connection is back
+                break
 
     # ---- hearing
 
@@ -126,22 +158,15 @@ class Puller:
         if message.subject.startswith(self._inbox):  # never by the status header: a stranger may store one
             await self._on_status(message)
             return
-        for number, owed in self._owed.items():
-            if owed > 1:
-                self._owed[number] = owed - 1
-            else:
-                del self._owed[number]
-            break
-        await self._lane.on_message(message)
+        await self._lane.on_message(message, asked=self._requests.came())
         await self._top_up()
 
     async def _on_status(self, message: Msg) -> None:
         headers = message.headers or {}
         status, what = headers.get("Status", ""), headers.get("Description", "")
         number = message.subject.rpartition(".")[2]
-        if status == _HEARTBEAT or number not in self._owed:
+        if status == _HEARTBEAT or not self._requests.ended(number, headers.get(_LEFT)):
             return
-        del self._owed[number]
         if status in _ENDED or "Completed" in what:
             await self._top_up()
         elif status == _NOBODY or (status == _CONFLICT and "Deleted" in what):
@@ -155,6 +180,9 @@ class Puller:
         await self._pull_anew()
 
     async def _on_tick(self) -> None:
+        if not self._requests.owed:  # nothing is asked for, so nothing is said
+            self._heard = time.monotonic()
+            await self._top_up()
         silent = time.monotonic() - self._heard > SILENT_S
         if silent and self._connection.connected and not self._mending:
             log.debug("consumer %s is silent, asking again", self._lane.consumer)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nats.aio.msg import Msg
 
-    from .connection import Connection
+    from .connection import Connection, Listening
 
 __all__ = ["Ringing"]
 
@@ -25,14 +25,18 @@ ROOM_S: Final = 0.5
 
 
 class Ringing:
-    """Publishes bells. A bell that meets a missing stream is rung again when that is mended."""
+    """Publishes the bells of one stream. A bell that was not stored is rung again when what hindered it is mended.
+
+    A stream that never answers holds up its own bells only: each has a count of its own.
+    """
 
     def __init__(self, connection: Connection, repair: Callable[[], Awaitable[bool]]) -> None:
         self._connection = connection
         self._repair = repair
         self._unstored: dict[str, str] = {}
-        self._lost: set[str] = set()
+        self._refused: set[str] = set()
         self._numbers = itertools.count(1)
+        self._listening: Listening | None = None
         self._inbox = ""
         self._room = asyncio.Event()
         self._mending: asyncio.Task[None] | None = None
@@ -41,18 +45,19 @@ class Ringing:
         """Listen for what was stored."""
         self._inbox = self._connection.new_inbox()
         self._unstored.clear()
-        await self._connection.listen(f"{self._inbox}.*", self._on_stored)
+        self._listening = await self._connection.listen(f"{self._inbox}.*", self._on_stored)
+        self._connection.on_up.append(self._on_up)
 
     async def ring(self, subject: str) -> None:
         """Send, or let it be: the sweeper rings again (L1)."""
         if len(self._unstored) >= UNSTORED_MAX:
+            if not self._connection.connected:
+                return
             await self._wait_for_room()
         number = str(next(self._numbers))
-        self._unstored[number] = subject
-        try:
+        self._unstored[number] = subject  # kept when it is not sent: rung when the connection is back
+        with contextlib.suppress(BusError):
             await self._connection.publish(subject, reply=f"{self._inbox}.{number}")
-        except BusError:
-            self._unstored.pop(number, None)
 
     async def _wait_for_room(self) -> None:
         self._room.clear()
@@ -65,15 +70,26 @@ class Ringing:
         subject = self._unstored.pop(message.subject.rpartition(".")[2], None)
         if len(self._unstored) < UNSTORED_MAX // 2:
             self._room.set()
-        if subject and not message.data and (message.headers or {}).get("Status") == "503":
-            self._lost.add(subject)
-            if self._mending is None or self._mending.done():
-                self._mending = asyncio.ensure_future(self._mend())
+        missing = not message.data and (message.headers or {}).get("Status") == "503"
+        if subject and (missing or b'"error"' in message.data):
+            self._refused.add(subject)
+            self._begin_to_mend()
+
+    async def _on_up(self) -> None:
+        """Ring what was not stored when the connection went: twice is once."""
+        unstored, self._unstored = set(self._unstored.values()), {}
+        for subject in unstored:
+            await self.ring(subject)
+
+    def _begin_to_mend(self) -> None:
+        if self._mending is None or self._mending.done():
+            self._mending = asyncio.ensure_future(self._mend())
 
     async def _mend(self) -> None:
-        """Make the stream and ring once more; a bell that is lost again is the sweeper's."""
-        lost, self._lost = self._lost, set()
-        with contextlib.suppress(BusError):
-            if await self._repair():
-                for subject in lost:
-                    await self._connection.publish(subject)
+        """Make the stream and ring once more; a bell that is refused again is the sweeper's."""
+        while self._refused:
+            refused, self._refused = self._refused, set()
+            with contextlib.suppress(BusError):
+                if await self._repair():
+                    for subject in refused:
+                        await self._connection.publish(subject)

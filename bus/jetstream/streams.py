@@ -1,16 +1,20 @@
 """The streams of a namespace: what they must be, and making them so.
 
 A stream that is missing is made, also under a running node (its store may be deleted at any time, L1). What came
-back is compared with what was asked, because older servers ignore what they do not know.
+back is compared with what was asked, because older servers ignore what they do not know; and looked at again and again,
+because anyone with a `nats` command may change it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import BusUnusable
+from ..errors import BusError, BusUnusable
 from .api import ApiError, JetStreamApi, JsonObject
 
 if TYPE_CHECKING:
@@ -18,12 +22,20 @@ if TYPE_CHECKING:
 
     from ..subjects import Subjects
 
-__all__ = ["Streams", "consumer_wanted", "difference", "wanted_streams"]
+__all__ = ["Source", "Streams", "consumer_wanted", "difference", "wanted_step_stream", "wanted_streams"]
 
 log = logging.getLogger("fencepost.bus")
 
 NS: Final = 10**9
+LET_GO_S: Final = 1.0
 ACK_WAIT_S: Final = 30.0
+
+CONSUMERS_A_LOOK: Final = 8
+"""A node has 32 and more: looking at all of them every time would be most of what an idle one does."""
+
+STEPS_MAX: Final = 100_000
+STEPS_BYTES_MAX: Final = 64 * 1024 * 1024
+STEPS_AGE_S: Final = 15 * 60
 
 _NOT_FOUND: Final = 404
 _OVERLAPS: Final = {10065, 10031}
@@ -77,6 +89,31 @@ def wanted_streams(subjects: Subjects, *, replicas: int = 1) -> dict[str, JsonOb
     return {name: {"name": name, **common, **config} for name, config in named.items()}
 
 
+def wanted_step_stream(subjects: Subjects, queue: str, *, replicas: int = 1) -> JsonObject:
+    """Return the configuration asked for the offerings of a queue.
+
+    One per queue, and each bounded: a queue nobody serves must fill no other and not the disk. The oldest goes first,
+    since an offering is a bell: as long as the step waits its run's due offers it again, every five minutes at the
+    latest. So what is three times as old belongs to a run that ended, and is nobody's loss either. No message is held
+    back as a duplicate (publishers give no id): the same step is offered again after it was taken, given back or lost.
+    """
+    return {
+        "name": subjects.step_stream(queue),
+        "subjects": [subjects.every_offering(queue)],
+        "retention": "workqueue",
+        "storage": "file",
+        "discard": "old",
+        "num_replicas": replicas,
+        "max_msgs": STEPS_MAX,
+        "max_bytes": STEPS_BYTES_MAX,
+        "max_msg_size": -1,
+        "max_msgs_per_subject": 1,  # offered a thousand times a step is one message
+        "max_age": STEPS_AGE_S * NS,
+        "max_consumers": 1024,  # one per app
+        "duplicate_window": 1 * NS,
+    }
+
+
 def difference(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return what differs as `field: (wanted, got)`; what was not asked for is the operator's."""
     found: dict[str, tuple[Any, Any]] = {}
@@ -88,18 +125,28 @@ def difference(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> dict[str, t
     return found
 
 
-def consumer_wanted(name: str, subject: str, *, ack_wait_s: float = ACK_WAIT_S) -> JsonObject:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A durable pull consumer: its stream, its name, what it delivers, and how much at most to all who pull."""
+
+    stream: str
+    consumer: str
+    subject: str
+    max_ack_pending: int = 256
+
+
+def consumer_wanted(source: Source, *, ack_wait_s: float = ACK_WAIT_S) -> JsonObject:
     """Return the configuration of a durable pull consumer that never gives up on a message."""
     return {
-        "durable_name": name,
-        "name": name,
-        "filter_subject": subject,
+        "durable_name": source.consumer,
+        "name": source.consumer,
+        "filter_subject": source.subject,
         "ack_policy": "explicit",
         "ack_wait": int(ack_wait_s * NS),
         "deliver_policy": "all",
         "replay_policy": "instant",
         "max_deliver": -1,
-        "max_ack_pending": 256,
+        "max_ack_pending": source.max_ack_pending,
         "max_waiting": 512,
     }
 
@@ -111,26 +158,78 @@ class Streams:
         self, api: JetStreamApi, subjects: Subjects, *, replicas: int = 1, ack_wait_s: float = ACK_WAIT_S
     ) -> None:
         self._api = api
+        self._subjects = subjects
+        self._replicas = replicas
         self.ack_wait_s = ack_wait_s
         self._wanted = wanted_streams(subjects, replicas=replicas)
+        self._basic = tuple(self._wanted)
+        self._consumers: dict[tuple[str, str], JsonObject] = {}
+        self._turn = itertools.count(0, CONSUMERS_A_LOOK)
         self._births: dict[str, str] = {}
-        self._repair: asyncio.Task[None] | None = None
+        self._repairs: dict[str, asyncio.Task[None]] = {}
 
-    async def ensure(self) -> None:
-        """Make what is missing, change what may be changed; callers at the same time share one effort.
+    def want_queue(self, queue: str) -> str:
+        """Return the name of a queue's stream, which is from now on looked after."""
+        name = self._subjects.step_stream(queue)
+        if name not in self._wanted:
+            self._wanted[name] = wanted_step_stream(self._subjects, queue, replicas=self._replicas)
+        return name
+
+    async def ensure(self, *names: str) -> None:
+        """Make what is missing, change what may be changed; callers at the same time share one effort a stream.
+
+        Without names: what every node needs. A queue's stream is apart: its trouble is nobody else's.
 
         Raises:
             BusUnusable: a stream of this name or its subjects belongs to something else.
             Unreachable: no answer.
         """
-        if self._repair is None or self._repair.done():
-            self._repair = asyncio.ensure_future(self._ensure_all())
-            self._repair.add_done_callback(_looked_at)
-        await asyncio.shield(self._repair)
+        repairs = [self._repairing(name) for name in names or self._basic]
+        await asyncio.gather(*map(asyncio.shield, repairs))
 
-    def forget_births(self) -> None:
-        """Streams may have been made anew: look again before the next source is named."""
-        self._births.clear()
+    def _repairing(self, name: str) -> asyncio.Task[None]:
+        repair = self._repairs.get(name)
+        if repair is None or repair.done():
+            self.forget_birth(name)
+            repair = self._repairs[name] = asyncio.ensure_future(self._ensure(name, self._wanted[name]))
+            repair.add_done_callback(_looked_at)
+        return repair
+
+    async def look(self) -> bool:
+        """Look at every stream and some consumers, set right what was changed; tell whether anything was.
+
+        Raises:
+            BusUnusable: the first thing that cannot be set right; all the others were looked at.
+            Unreachable: no answer.
+        """
+        known = list(self._consumers.items())
+        first = next(self._turn) % max(1, len(known))
+        some = (known + known)[first : first + min(CONSUMERS_A_LOOK, len(known))]
+        outcomes = await asyncio.gather(
+            *(self._look_at(name, wanted) for name, wanted in list(self._wanted.items())),
+            *(self._made_consumer(stream, wanted) for (stream, _), wanted in some),
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return any(outcomes)
+
+    async def _look_at(self, name: str, wanted: JsonObject) -> bool:
+        try:
+            info = await self._api.call(f"STREAM.INFO.{name}")
+        except ApiError as error:
+            if error.code != _NOT_FOUND:
+                return False  # not now: a cluster elects
+        else:
+            if not difference(wanted, info["config"]):
+                return False
+        await self.ensure(name)
+        return True
+
+    def forget_birth(self, stream: str) -> None:
+        """The stream may have been made anew: look again before the next source is named."""
+        self._births.pop(stream, None)
 
     def birth_known(self, stream: str) -> str | None:
         """Return when the stream was made, if that is known without asking."""
@@ -139,33 +238,51 @@ class Streams:
     async def birth(self, stream: str) -> str:
         """Return when the stream was made."""
         while (known := self._births.get(stream)) is None:
-            await self.ensure()
+            await self.ensure(stream)
         return known
 
-    async def ensure_consumer(self, stream: str, name: str, subject: str) -> None:
-        """Make the consumer, or leave it as it is; where its stream is missing, make that first."""
-        wanted = consumer_wanted(name, subject, ack_wait_s=self.ack_wait_s)
+    async def ensure_consumer(self, source: Source) -> None:
+        """Make the consumer, or set it right; where its stream is missing, make that first."""
+        wanted = consumer_wanted(source, ack_wait_s=self.ack_wait_s)
+        await self._made_consumer(source.stream, wanted)
+        self._consumers[source.stream, source.consumer] = wanted
+
+    async def let_go(self, source: Source) -> None:
+        """Look after a consumer no more, and have what was sent to us and never came delivered to others now.
+
+        The server looks whether somebody listens, then sends, and what meets the end of a subscription in between is
+        nobody's for the acknowledgement time. Nobody can give it back, so the consumer goes back to what is not
+        acknowledged. What another taker has under way may come twice by that, as it may anyway.
+        """
+        self._consumers.pop((source.stream, source.consumer), None)
+        where = f"{source.stream}.{source.consumer}"
+        with contextlib.suppress(ApiError, BusError, TimeoutError):
+            async with asyncio.timeout(LET_GO_S):
+                if (await self._api.call(f"CONSUMER.INFO.{where}"))["num_ack_pending"]:
+                    await self._api.call(f"CONSUMER.RESET.{where}")
+
+    async def _made_consumer(self, stream: str, wanted: JsonObject) -> bool:
+        name = wanted["name"]
         try:
             info = await self._consumer(stream, wanted)
         except ApiError as error:
             raise _refused(f"consumer {name} of stream {stream}", error) from error
         if differs := difference(wanted, info.get("config", {})):
             raise BusUnusable(f"consumer {name} of stream {stream} came back other than asked: {_told(differs)}")
+        return False
 
     async def _consumer(self, stream: str, wanted: JsonObject) -> JsonObject:
         verb = f"CONSUMER.CREATE.{stream}.{wanted['name']}.{wanted['filter_subject']}"
         request = {"stream_name": stream, "config": wanted, "action": ""}
+        if stream not in self._births:
+            await self.ensure(stream)  # a consumer is made in any stream of this name, whatever it is
         try:
             return await self._api.call(verb, request)
         except ApiError as error:
             if error.code != _NOT_FOUND:
                 raise
-        await self.ensure()
+        await self.ensure(stream)
         return await self._api.call(verb, request)
-
-    async def _ensure_all(self) -> None:
-        self._births.clear()
-        await asyncio.gather(*(self._ensure(name, wanted) for name, wanted in self._wanted.items()))
 
     async def _ensure(self, name: str, wanted: JsonObject) -> None:
         try:
@@ -173,6 +290,7 @@ class Streams:
         except ApiError as error:
             raise _refused(f"stream {name}", error) from error
         differs = difference(wanted, info["config"])
+        self._check_namespace(name, info["config"])
         if fixed := {field: pair for field, pair in differs.items() if field in _FIXED}:
             raise BusUnusable(
                 f"stream {name} was made by something else ({_told(fixed)}): "
@@ -181,6 +299,12 @@ class Streams:
         if differs:
             info = await self._changed(name, {**info["config"], **wanted}, differs)
         self._births[name] = str(info["created"])
+
+    def _check_namespace(self, name: str, config: Mapping[str, Any]) -> None:
+        """Two namespaces can give one name: a queue may be called like the end of another's stream."""
+        root = f"{self._subjects.root}."
+        if any(subject.startswith("fp.") and not subject.startswith(root) for subject in config.get("subjects") or ()):
+            raise BusUnusable(f"stream {name} is another namespace's: give this namespace or the queue another name")
 
     async def _info_or_made(self, name: str, wanted: JsonObject) -> JsonObject:
         try:

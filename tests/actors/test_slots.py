@@ -86,3 +86,41 @@ def test_a_closed_one_gives_no_slot(slots):
     slots.close()
 
     assert not slots.take("run_2", "0.0")
+
+
+def test_room_for_others_is_what_nobody_here_waits_for():
+    grew, slots = [], Slots(2, lambda run_id, op: None)
+    slots.grew = lambda: grew.append(slots.room)
+
+    assert slots.room == 2
+    assert slots.take_room()
+    assert slots.take("run_a", "0.0")
+    assert not slots.take("run_b", "0.0")  # in line
+    assert slots.room == 0
+    assert not slots.take_room()
+
+    slots.give_back()  # goes to who waits here
+    assert grew == []
+    assert slots.take("run_b", "0.0")
+    slots.give_back()
+    assert grew == [1]
+
+
+def test_room_grows_when_the_last_who_waits_here_is_no_longer_wanted():
+    grew, slots = [], Slots(1, lambda run_id, op: None)
+    slots.grew = lambda: grew.append(slots.room)
+    slots.take("run_a", "0.0")
+    slots.take("run_b", "0.0")
+    slots.give_back()  # reserved for run_b
+
+    slots.keep_only("run_b", ())
+
+    assert grew == [1]
+
+
+def test_a_node_that_stops_has_no_room():
+    slots = Slots(1, lambda run_id, op: None)
+
+    slots.close()
+
+    assert not slots.take_room()

@@ -14,7 +14,7 @@ from fencepost.actors.host import AsyncioHost
 from fencepost.actors.node import Parts
 from fencepost.bus import InProcessBus, JetStreamBus
 from fencepost.client import Client
-from fencepost.world import RunQuery, SQLiteWorld, Unavailable
+from fencepost.world import RunQuery, SQLiteWorld, Unavailable, partition_of
 
 PATIENCE_S = 10
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -154,6 +154,38 @@ class Overheard(InProcessBus):
         return served
 
 
+class Peer:
+    """One more node on the world and the bus of a stack, on a line of its own."""
+
+    def __init__(self, stack, app, bus, settings):
+        self._bus = bus
+        self.cable = Cable(stack.world)
+        self.host = AsyncioHost()
+        self.node = Node(app, self.cable, bus, NodeSettings(**settings), Parts(host=self.host))
+        self._world = stack.world
+
+    @property
+    def owned(self):
+        return set(self.node.ownership.owned)
+
+    async def look(self):
+        """Hear now what the world says about partitions and other nodes, not within half a second."""
+        await self.node.ownership.look()
+
+    async def kill(self):
+        """End it as a kill would, and say so as its supervisor does."""
+        self.cable.cut()
+        with contextlib.suppress(Unavailable):
+            await self.node.stop()
+        await self.host.cancel_all()
+        await self._world.leave(self.node.incarnation)
+
+    async def stop(self):
+        with contextlib.suppress(Unavailable):
+            await self.node.stop()
+        await self.host.cancel_all()
+
+
 class Stack:
     """One world, one namespace on one bus, and the nodes that come and go on them."""
 
@@ -164,6 +196,7 @@ class Stack:
         self.world = self.cable = self.node = self.bus = self._host = None
         self.app = App()
         self._others = []
+        self._peers = []
 
     # ---- life
 
@@ -184,6 +217,35 @@ class Stack:
         parts = Parts(host=self._host)
         self.node = Node(self.app, self.cable, self.bus, NodeSettings(**self.settings), parts)
         await self.node.start()
+
+    async def nodes(self, *queues, **settings):
+        """Stop the first node and start others instead, one per given set of queues, all balanced."""
+        await self.node.stop()
+        peers = [await self.join(queues=frozenset(of), **settings) for of in queues]
+        await self.balance(*peers)
+        return peers
+
+    async def join(self, app=None, **settings):
+        """Start another node, of the same code unless it is given."""
+        bus = await self._connected("node") if self._server else self.front
+        app = app or App(self.app.name, self.app.workflows.values())
+        peer = Peer(self, app, bus, self.settings | settings)
+        self._peers.append(peer)
+        await peer.node.start()
+        return peer
+
+    @staticmethod
+    async def balance(*peers):
+        """Let each hear until nothing moves any more."""
+        for _ in range(2):
+            for peer in peers:
+                await peer.look()
+
+    def owner(self, run, *peers):
+        """Return who decides for a run, and the others."""
+        partition = partition_of(run.run_id, 32)
+        (owner,) = [peer for peer in peers if partition in peer.owned]
+        return owner, *(peer for peer in peers if peer is not owner)
 
     async def _connected(self, role):
         bus = JetStreamBus(self._server.url, self._namespace, role=role, ack_wait_s=2.0)
@@ -223,13 +285,15 @@ class Stack:
         await self.begin(**settings)
 
     async def close(self):
+        for peer in self._peers:
+            await peer.stop()
         if self.node is not None:
             with contextlib.suppress(Unavailable):
                 await self.node.stop()
             await self._host.cancel_all()
         for other in self._others:
             await other.close()
-        for bus in {self.bus, self.front}:
+        for bus in {self.bus, self.front, *(peer._bus for peer in self._peers)}:
             await bus.close()
         if self.world is not None:
             await self.world.close()
@@ -310,5 +374,5 @@ class Stack:
     async def skip(self, **span):
         """Turn the clock and ring for what is due, as the timer actor does."""
         self.turn(**span)
-        for due in await self.world.due(None, self._clock.at, 500):
-            self.node.ring(due.id)
+        for due in await self.world.due(None, None, self._clock.at, 500):
+            self.node.tick(due.id)
