@@ -19,6 +19,7 @@ from fencepost.world import events as ev
 from . import trouble
 from .attempts import Progress
 from .decide import Decider, Decision
+from .offering import Offered
 from .shadow import Shadow
 from .stand_ins import standing_in
 from .values import externalised, hydrated, is_apart, is_large
@@ -74,6 +75,7 @@ class Awake:
         self._unsettled = True  # what set due to now is settled by the first append that knows the whole log
         self._shadow = Shadow(around.turn, workflow, self.run_id) if around.shadow else None
         self._progress = Progress()
+        self._offered = Offered(lambda offer: around.offer(self.run_id, offer))
         self._decided_seq = decided_seq
         self._grace: Literal["not asked", "asked", "counts"] = "not asked"
         self._decider = Decider(
@@ -193,11 +195,14 @@ class Awake:
         else:
             decision = self._decider.decide(results, self._in_band)
         self._around.bodies.slots.keep_only(self.run_id, decision.offers)
-        if not decision.bodies and not self._must_move_due():
-            return False
-        await self._commit(decision)
-        self._let_go_unwanted(recorded=True)
-        return True
+        offers = decision.offers.values()
+        writes = bool(decision.bodies) or self._must_move_due() or self._offered.differs(offers)
+        if writes:
+            await self._commit(decision)
+            self._let_go_unwanted(recorded=True)
+            self._offered.written(offers)
+        self._offered.ring(offers, self._around.host.now())
+        return writes
 
     def _let_go_unwanted(self, *, recorded: bool = False) -> None:
         """Forget ended bodies whose outcome is recorded; end the claims of those nobody wants."""

@@ -19,6 +19,7 @@ from . import failures, outcomes
 from .attempts import Attempts
 from .deadlines import due_waits, next_due, run_deadline, step_deadline
 from .errors import FencepostError
+from .offering import AGAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +64,8 @@ class Decider:
     """Tell whether this node serves a queue."""
     started_at: datetime | None = None
     cancelled_at: datetime | None = None
+    offering: bool = False
+    """Whether a step is on offer: its bell is rung again when the run is due."""
 
     def decide(self, results: list[ev.EventBody], in_band_count: int) -> Decision:
         """Return what is to be written now; `bodies` is empty when nothing is. Takes slots for what it starts.
@@ -157,6 +160,7 @@ class Decider:
         ready += [Attempts(b.op, b, now) for b in decision.bodies if isinstance(b, ev.StepCreated)]
         for state in ready:
             self._start(decision, state)
+        self.offering = bool(decision.offers)
 
     def _start(self, decision: Decision, state: Attempts) -> None:
         if self.serves(state.created.queue) and self.take_slot(state.op):
@@ -171,6 +175,7 @@ class Decider:
             next_due(self.turn, self.progress, bodies, now),
             run_deadline(self.turn.workflow, self.started_at or now),
             self.grace_ends,
+            now + AGAIN if self.offering else None,
         ]
         return min((t for t in times if t is not None), default=None)
 
