@@ -1,20 +1,33 @@
-"""Stacks for end-to-end tests: in one process, and over a file and a real nats-server."""
+"""Stacks for end-to-end tests: in one process, over a file and a real nats-server, and over Postgres and one."""
 
 import asyncio
+import contextlib
 import logging
+import zlib
 
 import pytest
 import structlog
 
 from fencepost.actors import retry
 from fencepost.bus import NatsServer
+from fencepost.world import PostgresServer
+from tests.e2e.databases import Databases
 from tests.e2e.orders_program import Provider
-from tests.e2e.world_and_bus import Clock, Gate, Stack
+from tests.e2e.world_and_bus import Clock, Gate, Stack, in_file, in_postgres
 
 
 @pytest.fixture(scope="session")
 def nats(tmp_path_factory):
     server = NatsServer(tmp_path_factory.mktemp("nats"))
+    asyncio.run(server.start())
+    yield server
+    asyncio.run(server.kill())
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory):
+    """A server for worlds of their own, each in a namespace of its own."""
+    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
     asyncio.run(server.start())
     yield server
     asyncio.run(server.kill())
@@ -33,20 +46,41 @@ def _nodes_here_are_quiet_and_quick(request, monkeypatch):
     structlog.reset_defaults()
 
 
-@pytest.fixture(params=["memory", "file and jetstream"])
-def place(request, tmp_path):
-    """Where the world is, and the server of the bus."""
-    if request.param == "memory":
-        return ":memory:", None
-    return tmp_path / "world.db", request.getfixturevalue("nats")
+@pytest.fixture(scope="session")
+def databases(postgres):
+    made = Databases(postgres)
+    asyncio.run(made.make_template())
+    return made
 
 
 @pytest.fixture
-async def stack(place):
-    stack = Stack(*place)
-    await stack.open()
-    yield stack
-    await stack.close()
+def ways(request):
+    """How nodes work in this test: half of the tests dispatch every step, half of them do not run ahead."""
+    chance = zlib.crc32(request.node.nodeid.encode())
+    return {"dispatch": "bus" if chance & 1 else "auto", "run_ahead": bool(chance & 2)}
+
+
+@pytest.fixture(params=["memory", "file and jetstream", "postgres and jetstream"])
+def place(request, tmp_path):
+    """Where the world is, what opens it, and the server of the bus: the three pairs that are supported."""
+    if request.param == "memory":
+        return ":memory:", in_file, None
+    nats = request.getfixturevalue("nats")
+    if request.param == "file and jetstream":
+        return tmp_path / "world.db", in_file, nats
+    return request.getfixturevalue("databases"), in_postgres, nats
+
+
+@pytest.fixture
+async def stack(place, ways):
+    where, opened, nats = place
+    async with contextlib.AsyncExitStack() as cleanup:
+        if opened is in_postgres:
+            where = await cleanup.enter_async_context(where.one())
+        stack = Stack(where, nats, opened=opened, **ways)
+        await stack.open()
+        yield stack
+        await stack.close()
 
 
 @pytest.fixture

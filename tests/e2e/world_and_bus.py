@@ -14,7 +14,7 @@ from fencepost.actors.host import AsyncioHost
 from fencepost.actors.node import Parts
 from fencepost.bus import InProcessBus, JetStreamBus
 from fencepost.client import Client
-from fencepost.world import RunQuery, SQLiteWorld, Unavailable, partition_of
+from fencepost.world import PostgresWorld, RunQuery, SQLiteWorld, Unavailable, partition_of
 
 PATIENCE_S = 10
 BEGIN = datetime(2030, 1, 1, tzinfo=UTC)
@@ -186,13 +186,21 @@ class Peer:
         await self.host.cancel_all()
 
 
+async def in_file(path, **usual):
+    return await SQLiteWorld.connect(path, **usual)
+
+
+async def in_postgres(url, **_):
+    return await PostgresWorld.connect(url, mode="direct")
+
+
 class Stack:
     """One world, one namespace on one bus, and the nodes that come and go on them."""
 
-    def __init__(self, path, server=None, clock=None):
-        self._path, self._server, self._clock = path, server, clock
+    def __init__(self, path, server=None, clock=None, *, opened=in_file, **settings):
+        self._path, self._server, self._clock, self._opened = path, server, clock, opened
         self._namespace = f"t{uuid.uuid4().hex[:12]}"
-        self.settings = {"shadow": True, "grace_s": 0.02}
+        self.settings = {"shadow": True, "grace_s": 0.02} | settings
         self.world = self.cable = self.node = self.bus = self._host = None
         self.app = App()
         self._others = []
@@ -209,7 +217,7 @@ class Stack:
         """Start a node, on the world there is or on the reopened file."""
         if self.world is None:
             usual = {} if self._clock is None else {"clock": self._clock}
-            self.world = await SQLiteWorld.connect(self._path, **usual)
+            self.world = await self._opened(self._path, **usual)
         self.settings |= settings
         self.bus = await self._connected("node") if self._server else self.front
         self.cable = Cable(self.world)
@@ -263,10 +271,11 @@ class Stack:
         await self._host.cancel_all()
         if self._server:
             await self.bus.close()
+        if self._server and self._opened is in_file:  # the file's lock is the incarnation
             await self.world.close()
             self.world = None
         else:
-            await self.world.leave(self.node.incarnation)
+            await self.world.leave(self.node.incarnation)  # its supervisor knows
 
     async def restart(self, *workflows, **settings):
         """Kill the node and start another; with workflows it has these, else those of the one before."""
