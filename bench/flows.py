@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime
 
 from fencepost.actors import App, now, run_info, sleep, step, workflow
@@ -30,6 +31,23 @@ async def tell_time() -> float:
     return asyncio.get_running_loop().time()
 
 
+@step
+def spin(seconds: float) -> int:
+    """Use a whole core for a while, as pure Python does, and return how often it went round."""
+    until_s, rounds = time.monotonic() + seconds, 0
+    while time.monotonic() < until_s:
+        rounds += sum(range(1000)) > 0
+    return rounds
+
+
+@step
+async def beat(pause_s: float) -> float:
+    """Return when the step began, by the machine's clock, after a moment."""
+    began_s = time.time()
+    await asyncio.sleep(pause_s)
+    return began_s
+
+
 @workflow
 async def noop() -> str:
     """End at once."""
@@ -48,6 +66,15 @@ async def sequence(steps: int) -> int:
 async def fan(width: int) -> int:
     """Do steps all at once."""
     await asyncio.gather(*(nothing() for _ in range(width)))
+    return width
+
+
+@workflow
+async def race(width: int) -> int:
+    """Begin steps all at once and take whichever is first, until none is left."""
+    left = {asyncio.create_task(nothing()) for _ in range(width)}
+    while left:
+        _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
     return width
 
 
@@ -72,6 +99,28 @@ async def clocked(steps: int) -> list[float]:
     return [await tell_time() for _ in range(steps)]
 
 
+@workflow(cancel_grace="1h")
+async def clocked_cleanup(steps: int) -> list[float]:
+    """Wait to be cancelled, then do as `clocked`: further cancels are news that change nothing."""
+    try:
+        await sleep(3600)
+    except asyncio.CancelledError:
+        return [await tell_time() for _ in range(steps)]
+    return []
+
+
+@workflow
+async def spinner(seconds: float) -> int:
+    """Do one step that computes all the while."""
+    return await spin(seconds)
+
+
+@workflow
+async def pulse(beats: int, pause_s: float) -> list[float]:
+    """Do steps that take a moment each, and return when each began."""
+    return [await beat(pause_s) for _ in range(beats)]
+
+
 @workflow
 async def sleeper(seconds: float) -> str:
     """Sleep once."""
@@ -88,4 +137,5 @@ def note_wake_up(run_id: str, began: datetime, slept_s: float) -> None:
 
 def new_app() -> App:
     """Return an app with all of them."""
-    return App(workflows=[noop, sequence, fan, payload_sequence, payload_fan, clocked, sleeper])
+    plain = [noop, sequence, fan, race, payload_sequence, payload_fan, clocked, clocked_cleanup, sleeper]
+    return App(workflows=[*plain, spinner, pulse])

@@ -38,7 +38,9 @@ ANSWER_S: Final = 8.0
 UNREACHABLE_S: Final = 20.0
 """How long a question is repeated while the server is away or nothing is answered."""
 NO_NODE_S: Final = 1.0
-"""The same while the server says that nobody serves it: a node that is restarted is back by then, or none runs."""
+"""The same while the server says that nobody serves it and nobody ever did: most likely none runs."""
+NODE_AWAY_S: Final = 10.0
+"""The same when somebody did: a client may be at another server of the cluster sooner than the nodes are."""
 STORE_AWAY_S: Final = 3.0
 PAUSE_S_MIN: Final = 0.05
 PAUSE_S_MAX: Final = 1.0
@@ -103,10 +105,10 @@ class Asking:
             self.answered = True
             return _accepted(reply, about)
 
-        return await patiently(request, once=once)
+        return await patiently(request, once=once, no_node_s=NODE_AWAY_S if self.answered else NO_NODE_S)
 
 
-async def patiently(attempt: Callable[[], Awaitable[T]], *, once: bool = False) -> T:
+async def patiently(attempt: Callable[[], Awaitable[T]], *, once: bool = False, no_node_s: float = NO_NODE_S) -> T:
     """Do it until it is answered, as long as the reason it was not deserves; bus errors leave as ours."""
     loop = asyncio.get_running_loop()
     began, pause_s = loop.time(), PAUSE_S_MIN
@@ -115,7 +117,7 @@ async def patiently(attempt: Callable[[], Awaitable[T]], *, once: bool = False) 
             return await attempt()
         except (Unreachable, NoResponder, Unavailable) as error:
             waited_s = loop.time() - began + pause_s
-            if waited_s > _patience_s(error, once=once):
+            if waited_s > (no_node_s if isinstance(error, NoResponder) else _patience_s(error, once=once)):
                 raise _unavailable(error, once=once) from error
         except BusError as error:
             raise _translated(error) from error
@@ -126,8 +128,6 @@ async def patiently(attempt: Callable[[], Awaitable[T]], *, once: bool = False) 
 
 
 def _patience_s(error: Exception, *, once: bool) -> float:
-    if isinstance(error, NoResponder):
-        return NO_NODE_S
     if isinstance(error, Unreachable):
         return 0.0 if once else UNREACHABLE_S
     return STORE_AWAY_S

@@ -13,7 +13,7 @@ from .errors import InvalidInput, Unavailable
 from .handle import RunHandle
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -38,8 +38,13 @@ class Client:
         self.dead = DeadLetters(self._asking)
 
     @classmethod
-    def connect(cls, url: str = DEFAULT_URL, namespace: str = "default", *, credentials: Path | None = None) -> Client:
+    def connect(
+        cls, url: str | Sequence[str] = DEFAULT_URL, namespace: str = "default", *, credentials: Path | None = None
+    ) -> Client:
         """Return a client that connects when its `async with` begins, and disconnects when it ends.
+
+        Of several servers (a list, or with commas between) any will do; when the one in use goes, another one is used,
+        and what was asked is asked again.
 
         Raises:
             Unavailable: on entering: no NATS server there, or it refuses us.

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import socket
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, NoDecode, SettingsConfigDict
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
 PREFIX: Final = "FENCEPOST_"
 FILE: Final = "fencepost.toml"
 SQLITE: Final = "sqlite:///"
+POSTGRES: Final = ("postgres://", "postgresql://")
 MEMORY: Final = ":memory:"
+URLS: Final = frozenset({"nats_url", "database_url", "world"})
+"""Settings that may hold a password, which nothing of ours shows."""
 FOR_OTHERS: Final = frozenset({"dev"})
 """Tables of the file that are not settings."""
 ALLOWED: Final = {
@@ -65,14 +70,23 @@ class Settings(BaseSettings):
     """The credentials file for NATS."""
     namespace: str = Field("default", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")
     """One world and its subjects; nothing is shared between namespaces."""
+    database_url: str = ""
+    """Where Postgres is: `postgres://user:password@host:5432/database`."""
     world: str = "auto"
-    """The store: `sqlite:///path`, `sqlite:////absolute/path`, `sqlite:///:memory:`; auto: .fencepost/world.db."""
+    """The store: `postgres://…`, `sqlite:///path`, `sqlite:////absolute/path`, `sqlite:///:memory:`; auto: the Postgres
+    of DATABASE_URL, else .fencepost/world.db."""
     bus: Literal["auto", "inprocess", "nats"] = "auto"
     """What carries messages; auto: NATS when NATS_URL is set, else inside the process."""
     node_name: str = Field(default_factory=socket.gethostname, min_length=1)
     """What the node calls itself in logs and lists."""
     queues: Annotated[frozenset[str], NoDecode] = frozenset({"default"})
     """The queues whose steps it runs, separated by commas."""
+    steps_only: bool = False
+    """Run steps of its queues for other nodes, and no workflows."""
+    dispatch: Literal["auto", "bus"] = "auto"
+    """auto: a step runs on the node of its run when there is a free slot; bus: every step is offered to all nodes."""
+    run_ahead: bool = True
+    """Record a result and what the workflow does next in one commit, where nothing can come in between."""
     step_slots: int = Field(64, ge=1)
     """How many steps run at a time."""
     threads: int = Field(32, ge=1)
@@ -81,6 +95,14 @@ class Settings(BaseSettings):
     """How many runs keep their coroutine in memory; more are put to sleep as soon as they wait."""
     grace: float = Field(5.0, ge=0)
     """How long steps may go on when the node stops: seconds, or a text such as 30s."""
+    lease: float = Field(10.0, ge=2)
+    """How long a node of a Postgres world counts as alive without being renewed: seconds, or a text such as 30s."""
+    loop_dead_after: float = Field(10.0, ge=3)
+    """How long a node may give no sign before `fencepost node` starts another: seconds, or a text such as 30s."""
+    wait: bool = False
+    """Let `fencepost node` wait for a store or a NATS that cannot be reached yet, instead of ending."""
+    standby: bool = True
+    """Let `fencepost node` keep a second process that has imported what a node needs: a restart takes a second less."""
     shadow: bool = False
     """Replay every tick in a second coroutine and compare. `fencepost dev` does unless this says no."""
     log_format: Literal["auto", "console", "json"] = "auto"
@@ -128,12 +150,12 @@ class Settings(BaseSettings):
             raise ValueError("at least one queue")
         return value
 
-    @field_validator("grace", mode="before")
+    @field_validator("grace", "lease", "loop_dead_after", mode="before")
     @classmethod
     def _seconds(cls, value: object) -> float:
         return durations.seconds(value)
 
-    @field_validator("log_format", "log_level", "bus", mode="before")
+    @field_validator("log_format", "log_level", "bus", "dispatch", mode="before")
     @classmethod
     def _lower(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
@@ -141,11 +163,23 @@ class Settings(BaseSettings):
     @field_validator("world")
     @classmethod
     def _known_world(cls, value: str) -> str:
-        if value.startswith(("postgres://", "postgresql://")):
-            raise ValueError("sqlite:///path or auto (this version has no Postgres yet)")
+        if value.startswith(POSTGRES):
+            return _usable_database(value)
         if value != "auto" and not (value.startswith(SQLITE) and len(value) > len(SQLITE)):
-            raise ValueError("auto or sqlite:///path")
+            raise ValueError("auto, postgres://user@host/database or sqlite:///path")
         return value
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, value: str) -> str:
+        return _usable_database(value) if value else value
+
+    @property
+    def postgres_url(self) -> str:
+        """Where the Postgres world is; empty when the world is another."""
+        if self.world.startswith(POSTGRES):
+            return self.world
+        return self.database_url if self.world == "auto" else ""
 
     @property
     def world_path(self) -> Path | None:
@@ -159,6 +193,11 @@ class Settings(BaseSettings):
     def nats_servers(self) -> str:
         """Where NATS is, with the default filled in."""
         return self.nats_url or "nats://localhost:4222"
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Show everything but passwords."""
+        for name, value in super().__repr_args__():
+            yield name, redacted(str(value)) if name in URLS else value
 
 
 def read_file(named: str | Path | None) -> dict[str, Any]:
@@ -177,6 +216,26 @@ def read_file(named: str | Path | None) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError([f"the settings file {path} is not TOML: {error}"]) from error
     return {name: value for name, value in found.items() if name not in FOR_OTHERS}
+
+
+def redacted(text: str) -> str:
+    """Return a text without the passwords of the URLs and connection strings in it."""
+    return re.sub(
+        r"((?:ssl)?password\s*=\s*)[^&\s]+", r"\1…", re.sub(r"(://[^:@/\s]*):\S*?@(?![^,\s]*@)", r"\1:…@", text)
+    )
+
+
+def _usable_database(url: str) -> str:
+    """Return the URL of a database, or raise ValueError with what it must be."""
+    if not url.startswith(POSTGRES):
+        raise ValueError("postgres://user@host:5432/database")
+    try:
+        port, name = urlsplit(url).port, urlsplit(url).path.strip("/")
+    except ValueError as error:
+        raise ValueError("postgres://user@host:5432/database, with a number as its port") from error
+    if port == 0 or not name:
+        raise ValueError("postgres://user@host:5432/database, with the name of the database")
+    return url
 
 
 # ---- sentences
@@ -218,7 +277,7 @@ def _file_name(given: Mapping[str, Any]) -> str:
 
 
 def _shown(value: object) -> str:
-    text = str(value)
+    text = redacted(str(value))
     return repr(text if len(text) <= 60 else f"{text[:57]}…")  # noqa: PLR2004  (half a line)
 
 
@@ -228,7 +287,7 @@ def _allowed(error: ErrorDetails) -> str:
         case "literal_error":
             return str(limits["expected"]).replace("'", "")
         case "greater_than_equal":
-            return f"{limits['ge']} or more"
+            return f"{limits['ge']:g} or more"
         case "value_error":
             return str(limits["error"])
         case kind:

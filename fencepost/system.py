@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 
-from fencepost.actors import Node as Actors
 from fencepost.actors import NodeSettings
 from fencepost.bus import BusError, InProcessBus, JetStreamBus
 from fencepost.world import SQLiteWorld, WorldError
 
 from .client import Client
 from .errors import Unavailable
-from .settings import MEMORY, Settings
+from .joined import Joined
+from .settings import MEMORY, Settings, redacted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from fencepost.bus import Bus
     from fencepost.world import World
 
+
+log = structlog.get_logger(__name__)
 
 _in_use: Final[set[Path | None]] = set()
 """The world files of the nodes in this process: the lock alone cannot say who holds it."""
@@ -35,15 +40,35 @@ async def open_world(settings: Settings) -> World:
     Raises:
         Unavailable: it is in use, read-only, of a newer version, none of ours, or its disk is full.
     """
+    if settings.postgres_url:
+        return await _open_postgres(settings)
     path = settings.world_path
     try:
         if path is not None and settings.world == "auto":
             path.parent.mkdir(parents=True, exist_ok=True)
-        return await SQLiteWorld.connect(path or MEMORY, namespace=settings.namespace)
+        return await SQLiteWorld.connect(path or MEMORY, namespace=settings.namespace, hash_seed=_own_hash_seed())
     except WorldError as error:
         raise Unavailable(_told_whose(path, str(error))) from error
     except OSError as error:
         raise Unavailable(f"{path} cannot be made here: {error.strerror}") from error
+
+
+async def _open_postgres(settings: Settings) -> World:
+    from fencepost.world import PostgresWorld  # noqa: PLC0415  (its driver is loaded where it is used)
+
+    try:
+        world = await PostgresWorld.connect(settings.postgres_url, namespace=settings.namespace)
+    except WorldError as error:
+        raise Unavailable(redacted(str(error))) from error
+    for warning in world.warnings:
+        log.warning(warning)
+    return world
+
+
+def _own_hash_seed() -> int | None:
+    """Return the hash seed this process was given: a world that is made here is to have the same."""
+    given = os.environ.get("PYTHONHASHSEED", "")
+    return int(given) if given.isdecimal() else None
 
 
 def _told_whose(path: Path | None, text: str) -> str:
@@ -85,6 +110,10 @@ def node_settings(settings: Settings) -> NodeSettings:
         max_live_runs=settings.max_live_runs,
         grace_s=settings.grace,
         shadow=settings.shadow,
+        run_ahead=settings.run_ahead,
+        dispatch=settings.dispatch,
+        steps_only=settings.steps_only,
+        lease_s=settings.lease if settings.postgres_url else None,
     )
 
 
@@ -104,6 +133,10 @@ class Node:
 
     Without more it keeps its state in `.fencepost/world.db` and its messages to itself; settings say otherwise. A
     world or bus that is given is used and left open.
+
+    With Postgres a thread of this process renews its lease. That is weaker than the supervisor of `fencepost node`: a
+    call in C that keeps the GIL for longer than the lease costs the node its claims, and nobody restarts a process
+    that hangs. A node that was declared dead joins again by itself.
     """
 
     def __init__(
@@ -113,7 +146,7 @@ class Node:
         self.settings = settings or Settings.load()
         self._given_world, self._given_bus = world, bus
         self._world, self._bus = world, bus
-        self._actors: Actors | None = None
+        self._joined: Joined | None = None
         self._file: Path | None = None
 
     async def start(self) -> None:
@@ -127,26 +160,32 @@ class Node:
         try:
             self._world = self._given_world or await self._opened_world()
             self._bus = self._given_bus or await open_bus(self.settings)
-            actors = Actors(self.app, self._world, self._bus, node_settings(self.settings))
-            self._actors = actors
-            await actors.start()
+            self._joined = self._joining(self._world, self._bus)
+            await self._joined.start()
         except BaseException:
             await self.stop()
             raise
 
     async def stop(self) -> None:
         """Take nothing new, let steps end for a while, close what was opened here. Idempotent."""
-        actors, self._actors = self._actors, None
+        joined, self._joined = self._joined, None
         try:
-            if actors is not None:
-                await actors.stop()
+            if joined is not None:
+                await joined.stop()
         finally:
             await self._close()
+
+    def _joining(self, world: World, bus: Bus) -> Joined:
+        settings = node_settings(self.settings)
+        if self._given_world is not None:
+            settings = replace(settings, lease_s=None)  # how that one is reached once more only its owner knows
+        return Joined(self.app, world, bus, settings, partial(open_world, self.settings))
 
     async def _opened_world(self) -> World:
         world, path = await open_world(self.settings), self.settings.world_path
         self._file = path and path.resolve()
-        _in_use.add(self._file)
+        if not self.settings.postgres_url:
+            _in_use.add(self._file)
         return world
 
     async def _close(self) -> None:
@@ -177,4 +216,5 @@ class Node:
 
     def facts(self) -> dict[str, Any]:
         """Return what the node is and does now; nothing when it does not serve."""
-        return {} if self._actors is None else self._actors.facts()
+        actors = None if self._joined is None else self._joined.actors
+        return {} if actors is None else actors.facts()

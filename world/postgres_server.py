@@ -208,7 +208,7 @@ class PostgresServer:
         with self._runs_as.led_to(making, self._password_file) as (data, password):
             options = ["-U", SUPERUSER, "--encoding=UTF8", "--locale=C", "--auth-local=trust"]
             options += ["--auth-host=scram-sha-256", "-D", str(data), f"--pwfile={password}"]
-            done = subprocess.run(
+            done = subprocess.run(  # noqa: S603  (a known binary)
                 [str(self._binaries / "initdb"), *options],
                 capture_output=True,
                 check=False,
@@ -243,7 +243,7 @@ class PostgresServer:
         mode = "wb" if self._log_bytes() > LOG_BYTES_MAX else "ab"
         with self._log_file.open(mode) as log, self._runs_as.led_to(self.data) as (data,):
             # A session of its own: Ctrl-C in a terminal reaches us, and we stop it when the node is done with it.
-            self._process = subprocess.Popen[bytes](  # noqa: S603  (a known binary)
+            self._process = subprocess.Popen[bytes](
                 [str(self._binaries / "postgres"), "-D", str(data), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

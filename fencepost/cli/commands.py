@@ -60,6 +60,10 @@ def dev_command(
     once: Annotated[
         bool, typer.Option("--once", help="Feed [dev.start], wait for every run, show the summary, end.")
     ] = False,
+    stack: Annotated[
+        bool,
+        typer.Option("--stack", help='Postgres instead of SQLite, as in production: pip install "fencepost[stack]".'),
+    ] = False,
     port: Annotated[
         int | None,
         typer.Option(
@@ -81,7 +85,58 @@ def dev_command(
     """
     from .dev import Asked, dev  # noqa: PLC0415  (heavy)
 
-    return dev(Asked(target, once, port, namespace, state, json, verbose))
+    return dev(Asked(target, once, stack, port, namespace, state, json, verbose))
+
+
+@app.command("node")
+def node_command(
+    *,
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="A folder, a file, a module, or one of these with :App.")
+    ],
+    queues: Annotated[
+        str | None,
+        typer.Option(
+            "--queues",
+            help="The queues whose steps it runs, separated by commas. Else FENCEPOST_QUEUES, else default.",
+            show_default=False,
+        ),
+    ] = None,
+    steps_only: Annotated[
+        bool, typer.Option("--steps-only", help="Run steps of its queues for other nodes, and no workflows.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for a store or a NATS that cannot be reached yet.")
+    ] = False,
+    namespace: Namespace = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> int:
+    """Serve workflows and steps, as one of many nodes: FENCEPOST_DATABASE_URL and FENCEPOST_NATS_URL say of what.
+
+    A supervisor keeps one node process serving and its claims alive, and starts another when it dies or hangs. SIGTERM
+    lets steps end for FENCEPOST_GRACE; a second one ends it now.
+    """
+    from .node import Asked, node  # noqa: PLC0415  (heavy)
+
+    return node(Asked(target, namespace, queues, steps_only, wait, json, verbose))
+
+
+@app.command("migrate")
+def migrate_command(
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    namespace: Namespace = None,
+    json: Json = False,
+    verbose: Verbose = False,  # noqa: ARG001  (read before typer does)
+) -> int:
+    """Make a namespace in Postgres, or bring its schema to this version: before the nodes are exchanged.
+
+    FENCEPOST_DATABASE_URL says where. Nothing to do is fine; two at once take turns; it is never half done.
+    """
+    from .migrate import migrate  # noqa: PLC0415  (heavy)
+
+    return migrate(namespace, dry_run=dry_run, json=json)
 
 
 @app.command("start")

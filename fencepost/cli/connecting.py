@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 __all__ = ["Where", "asked", "connected", "found_as", "where"]
 
+DATABASE: Final = "postgres"
 DEFAULT_URL: Final = "nats://127.0.0.1:4222"
 
 
@@ -36,6 +37,8 @@ class Where:
     namespace: str
     credentials: Path | None = None
     dev: DevFile | None = None
+    database: str = ""
+    """Where Postgres is, when that is the store; with its password."""
 
 
 def where(url: str | None, namespace: str | None, folder: Path | None) -> Where:
@@ -58,7 +61,20 @@ def where(url: str | None, namespace: str | None, folder: Path | None) -> Where:
         namespace=dev.namespace if dev and not named else settings.namespace,
         credentials=settings.nats_creds,
         dev=dev,
+        database=_database_of(dev) if dev else settings.postgres_url,
     )
+
+
+def _database_of(dev: DevFile) -> str:
+    """Return where the Postgres of a `dev --stack` is; its password is in the state folder, not in dev.json."""
+    if not dev.database_port:
+        return ""
+    from fencepost.world import PostgresServer  # noqa: PLC0415  (with its driver, which other commands do not need)
+
+    try:
+        return PostgresServer(Path(dev.state) / DATABASE, port=dev.database_port).url
+    except OSError:
+        return ""
 
 
 def found_as(url: str, namespace: str) -> str:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from .exits import CommandError, Exit
-from .place import place_of, with_hash_seed
+from .place import begin_anew, place_of, with_hash_seed
 from .programs import program_of
 from .project import FILE, Project, project_in
+from .stores import OtherSeed
 from .talk import Talk
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Asked:
 
     target: str
     once: bool
+    stack: bool
     port: int | None
     namespace: str | None
     state: Path | None
@@ -49,7 +51,9 @@ def dev(asked: Asked) -> int:
     """Run it. Ends the process itself: a step's thread that hangs must not keep it."""
     place = place_of(asked.target, asked.state)
     project = project_in(place.folder)
-    seed = with_hash_seed(place.world)
+    seed = with_hash_seed(place.seed(stack=asked.stack))
+    if asked.stack:
+        _check_stack()
     settings, troubles = _settings(asked, place)
     # Code that does not load must leave no folder behind, and a second `dev` not load it once more: it may take a port.
     lock = place.locked() if place.state.is_dir() else None
@@ -58,9 +62,26 @@ def dev(asked: Asked) -> int:
     _tell_hints(plan.app, talk)
     place.prepare()
     lock = lock or place.locked()  # held by this name until the process ends
-    code = asyncio.run(_served(plan, talk))
+    try:
+        code = asyncio.run(_served(plan, talk))
+    except OtherSeed as other:
+        begin_anew(other.seed)
     lock.release()
     return code
+
+
+def _check_stack() -> None:
+    """Refuse before anything is started: Postgres comes with an extra.
+
+    Raises:
+        CommandError: it is not here.
+    """
+    from fencepost.world import WorldError, postgres_binaries  # noqa: PLC0415  (not needed otherwise)
+
+    try:
+        postgres_binaries()
+    except WorldError as error:
+        raise CommandError(str(error)) from error
 
 
 async def _served(plan: Plan, talk: Talk) -> int:
@@ -115,6 +136,7 @@ def _plan(asked: Asked, place: Place, project: Project, settings: Settings, seed
         seed=seed,
         port=asked.port,
         once=asked.once,
+        stack=asked.stack,
         node=_node_settings(settings),
     )
 
@@ -136,6 +158,7 @@ def _node_settings(settings: Settings) -> NodeSettings:
         found,
         grace_s=found.grace_s if "grace" in chosen else GRACE_S,
         shadow=found.shadow if "shadow" in chosen else True,
+        lease_s=None,  # as the store of this dev says, whatever the settings have
     )
 
 

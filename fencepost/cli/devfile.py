@@ -40,6 +40,10 @@ class DevFile:
     monitoring: str = ""
     node: Started | None = None
     processes: list[Started] = field(default_factory=list[Started])
+    database_port: int = 0
+    """Where the Postgres of `--stack` listens; 0 when there is none. Its password is in the state folder."""
+    incarnation: str = ""
+    """What the node joined that Postgres as: the next `dev` ends it, should this one be killed."""
 
     @property
     def port(self) -> int:
@@ -66,13 +70,15 @@ def _parsed(said: dict[str, Any]) -> DevFile:
         monitoring=str(said["monitoring"]),
         node=_started(node) if node else None,
         processes=[_started(process) for process in said["processes"]],
+        database_port=int(said.get("database_port", 0)),
+        incarnation=str(said.get("incarnation", "")),
     )
 
 
 def _usable(file: DevFile) -> DevFile:
     """Return the file, or raise ValueError when a number in it can be none of ours."""
     pids = [process.pid for process in [file.node, *file.processes] if process is not None]
-    if not 0 < file.port < 65536 or not all(0 < pid < 2**31 for pid in pids):  # noqa: PLR2004
+    if not 0 < file.port < 65536 or not 0 <= file.database_port < 65536 or not all(0 < pid < 2**31 for pid in pids):  # noqa: PLR2004
         raise ValueError("no port or process has such a number")
     return file
 

@@ -1,6 +1,6 @@
-"""One run of `fencepost dev`: SQLite, a nats-server, the node and the programs beside it, until stopped.
+"""One run of `fencepost dev`: a store, a nats-server, the node and the programs beside it, until stopped.
 
-    leftovers of a kill -9 ─ nats-server ─ programs ─ world, bus, node ─ work ─ all of it stopped, last first
+    leftovers of a kill -9 ─ Postgres? ─ nats-server ─ programs ─ world, bus, node ─ work ─ all stopped, last first
 
 Everything that is started is noted in dev.json before it does anything, so that the next start finds what a kill -9
 left behind.
@@ -13,38 +13,41 @@ import contextlib
 import os
 import signal
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from fencepost.actors import Node, NodeSettings
 from fencepost.bus import JetStreamBus, Unreachable
-from fencepost.world import SQLiteWorld
+from fencepost.world import Unavailable
 
+from ..joined import Joined
 from . import devfile, processes
 from .connecting import found_as
 from .devfile import DevFile
-from .exits import CommandError, Exit
+from .exits import Exit
 from .feedwork import FeedWork
 from .output import complain
 from .place import environment
 from .programs import Programs
 from .server import Server
+from .stores import DatabaseStore, FileStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
-    from fencepost.actors import App
+    from fencepost.actors import App, NodeSettings
 
     from .place import Place
     from .programs import Program
     from .project import Project
+    from .stores import Store
     from .talk import Talk
 
 __all__ = ["Dev", "Plan"]
 
 
 STOP_S: Final = 6.0
+STORE_S: Final = 15.0
+"""A database writes down what it has in memory."""
 WATCH_S: Final = 0.5
 PATIENCE_S: Final = 30.0
 """How long any one part may take to stop."""
@@ -63,6 +66,7 @@ class Plan:
     seed: int
     port: int | None
     once: bool
+    stack: bool
     node: NodeSettings
 
 
@@ -73,7 +77,9 @@ class Dev:
     plan: Plan
     talk: Talk
     _file: DevFile = field(init=False)
+    _store: Store = field(init=False)
     _server: Server = field(init=False)
+    _joined: Joined | None = None
     _programs: Programs | None = None
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _signal: int = 0
@@ -83,6 +89,7 @@ class Dev:
         node = processes.started("fencepost dev", os.getpid())
         last = self._cleaned()
         self._file = DevFile("", plan.namespace, str(plan.place.folder), str(plan.place.state), node=node)
+        self._store = self._made_store(last)
         self._server = Server(
             plan.place.state / "nats",
             asked=plan.port,
@@ -90,6 +97,12 @@ class Dev:
             noted=self._note,
             say=self.talk.note,
         )
+
+    def _made_store(self, last: DevFile | None) -> Store:
+        plan = self.plan
+        if not plan.stack:
+            return FileStore(plan.place, plan.namespace, plan.seed)
+        return DatabaseStore(plan.place, plan.namespace, plan.seed, last=last, noted=self._note, say=self.talk.note)
 
     def _cleaned(self) -> DevFile | None:
         """Stop what an earlier one left behind, and return what it had noted."""
@@ -118,35 +131,42 @@ class Dev:
             stack.callback(self._forget)
             _closed_by(stack, self._server.stop, "nats-server")
             await self._server.start()
+            _closed_by(stack, self._store.stop, "the store", STORE_S)
+            await self._store.start()
             programs = self._made_programs()
             _closed_by(stack, programs.stop, "the programs")
-            keepers = [asyncio.create_task(programs.keep()), asyncio.create_task(self._server.keep())]
+            keepers = [asyncio.create_task(part.keep()) for part in (programs, self._server, self._store)]
             _closed_by(stack, lambda: _cancelled(*keepers), "the watch over them")
             node = await self._node(stack)
-            keepers.append(asyncio.create_task(_until_gone(self.plan.place.world)))
             return await self._until_done(node, keepers)
 
-    async def _node(self, stack: AsyncExitStack) -> Node:
-        plan = self.plan
-        world = await SQLiteWorld.connect(plan.place.world, namespace=plan.namespace, hash_seed=plan.seed)
-        _closed_by(stack, world.close, "the world")
+    async def _node(self, stack: AsyncExitStack) -> Joined:
+        """Join, with patience: what dies meanwhile is being started again."""
         until_s = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
-            bus = JetStreamBus(self._server.url, plan.namespace, name="fencepost-dev")
-            node = Node(plan.app, world, bus, plan.node)
-            try:
-                await bus.open()
-                await node.start()
-            except Unreachable:  # the server died meanwhile, and is being started again
-                await node.stop()
-                await bus.close()
-                if asyncio.get_running_loop().time() > until_s:
-                    raise
-                await asyncio.sleep(WATCH_S)
-                continue
-            _closed_by(stack, bus.close, "the bus")
-            _closed_by(stack, node.stop, "the node")
-            return node
+            async with AsyncExitStack() as parts:
+                try:
+                    node = await self._joined_with(parts)
+                except (Unreachable, Unavailable):
+                    if not self.plan.stack or asyncio.get_running_loop().time() > until_s:
+                        raise
+                else:
+                    stack.push_async_exit(parts.pop_all())
+                    return node
+            await asyncio.sleep(WATCH_S)
+
+    async def _joined_with(self, parts: AsyncExitStack) -> Joined:
+        plan = self.plan
+        world = await self._store.connect()
+        _closed_by(parts, world.close, "the world")
+        bus = JetStreamBus(self._server.url, plan.namespace, name="fencepost-dev")
+        _closed_by(parts, bus.close, "the bus")
+        await bus.open()
+        settings = replace(plan.node, lease_s=self._store.lease_s)
+        node = self._joined = Joined(plan.app, world, bus, settings, self._store.again, self._note)
+        _closed_by(parts, node.stop, "the node")
+        await node.start()
+        return node
 
     def _made_programs(self) -> Programs:
         plan = self.plan
@@ -162,7 +182,7 @@ class Dev:
 
     # ---- until when
 
-    async def _until_done(self, node: Node, keepers: list[asyncio.Task[None]]) -> int:
+    async def _until_done(self, node: Joined, keepers: list[asyncio.Task[None]]) -> int:
         work = asyncio.create_task(self._work(node))
         broken = asyncio.create_task(_never_unless_broken(keepers))
         try:
@@ -171,9 +191,9 @@ class Dev:
         finally:
             await _cancelled(work, broken)
 
-    async def _work(self, node: Node) -> int:
+    async def _work(self, node: Joined) -> int:
         self._greet(node)
-        code = await FeedWork(self.plan, self.talk, node).run()
+        code = await FeedWork(self.plan, self.talk, node.world, node.bus).run()
         if not self.plan.once:
             self._say_how_to_start(node)
             await asyncio.Event().wait()
@@ -203,7 +223,11 @@ class Dev:
             return
         running = self._programs.running.values() if self._programs else ()
         self._file.url, self._file.monitoring = self._server.url, self._server.monitoring
-        self._file.processes = [self._server.process, *running]
+        store = [self._store.process] if self._store.process else []
+        self._file.processes = [self._server.process, *store, *running]
+        self._file.database_port = self._store.port
+        if self._store.lease_s is not None and self._joined is not None:
+            self._file.incarnation = self._joined.incarnation
         devfile.write(self.plan.place.state, self._file)
 
     def _forget(self) -> None:
@@ -211,7 +235,7 @@ class Dev:
 
     # ---- words
 
-    def _greet(self, node: Node) -> None:
+    def _greet(self, node: Joined) -> None:
         known = sorted(self.plan.app.workflows)
         text = f"serving {', '.join(known)} at {self._server.url}, namespace {self.plan.namespace}"
         if self.talk.json:
@@ -228,7 +252,7 @@ class Dev:
             return
         self.talk.note(f"{text}; state and logs in {self.plan.place.state}")
 
-    def _say_how_to_start(self, node: Node) -> None:
+    def _say_how_to_start(self, node: Joined) -> None:
         feed = self.plan.project.feed
         workflow = feed.workflow if feed else min(node.app.workflows)
         names = list(node.app.workflows[workflow].params.signature.parameters)
@@ -255,15 +279,15 @@ def _message(names: list[str]) -> str:
     return f'{{"id": "ID"{given}}}'
 
 
-def _closed_by(stack: AsyncExitStack, stop: Callable[[], Awaitable[None]], what: str) -> None:
+def _closed_by(stack: AsyncExitStack, stop: Callable[[], Awaitable[None]], what: str, within_s: float = STOP_S) -> None:
     """Stop a part when the stack unwinds; a part that hangs or fails must not keep the others from stopping."""
 
     async def bounded() -> None:
         try:
-            async with asyncio.timeout(STOP_S):
+            async with asyncio.timeout(within_s):
                 await stop()
         except TimeoutError:
-            complain(f"{what} did not stop within {STOP_S:g} s")
+            complain(f"{what} did not stop within {within_s:g} s")
         except Exception as error:  # noqa: BLE001  (the rest has to stop all the same)
             complain(f"{what} did not stop as it should: {error}")
 
@@ -274,25 +298,6 @@ async def _cancelled(*tasks: asyncio.Task[object]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _until_gone(database: Path) -> None:
-    """Watch the database file: on one that nobody can find any more every answer would be a false promise.
-
-    Raises:
-        CommandError: it was removed or replaced.
-    """
-    ours = _inode(database)
-    while _inode(database) == ours:  # noqa: ASYNC110  (a file rings nobody)
-        await asyncio.sleep(WATCH_S)
-    raise CommandError(f"{database} was removed or replaced under the running dev: start it again")
-
-
-def _inode(path: Path) -> int:
-    try:
-        return path.stat().st_ino
-    except OSError:
-        return 0
 
 
 async def _never_unless_broken(keepers: list[asyncio.Task[None]]) -> int:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from nats.aio.client import Client as Nats
 from nats.errors import Error as NatsError
 
+from ..settings import redacted
 from . import processes
+from .check import Check, clock_check
 from .exits import Exit
 from .output import emit, show_table
 from .waiting import Info
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
 
     from .connecting import Where
 
-__all__ = ["Check", "doctor"]
+__all__ = ["doctor"]
 
 VERSION_MIN: Final = (2, 14)
 LEVEL_MIN: Final = 4
 CONNECT_S: Final = 5.0
 ASK_S: Final = 3.0
 SLOW_MS: Final = 250.0
-APART_S: Final = 2.0
+STEP: Final[dict[str, object]] = {"retention": "workqueue", "max_msgs_per_subject": 1, "discard": "old"}
 
 ESSENTIAL: Final[dict[str, dict[str, object]]] = {
     "START": {"retention": "workqueue", "storage": "file", "discard": "new"},
@@ -44,20 +45,23 @@ ESSENTIAL: Final[dict[str, dict[str, object]]] = {
 """What no stream may differ in. Nodes compare all of it, and set it right."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at."""
+class Names(msgspec.Struct):
+    """The streams of a subject."""
 
-    state: Literal["ok", "warn", "bad"]
-    what: str
-    found: str
-    todo: str = ""
-    unreachable: bool = False
-    """Whether there is nobody who answers."""
+    streams: list[str] | None = None
 
-    def told(self) -> dict[str, str]:
-        """Return what people and programs read."""
-        return {"state": self.state, "what": self.what, "found": self.found, "todo": self.todo}
+
+class Consumer(msgspec.Struct):
+    """Who takes from a stream: how many ask for more, and how much is under way."""
+
+    num_ack_pending: int = 0
+    num_waiting: int = 0
+
+
+class Consumers(msgspec.Struct):
+    """The consumers of a stream."""
+
+    consumers: list[Consumer] | None = None
 
 
 def doctor(where: Callable[[], Where], *, json: bool) -> int:
@@ -75,7 +79,7 @@ def doctor(where: Callable[[], Where], *, json: bool) -> int:
 
 
 async def _all(place: Where) -> list[Check]:
-    checks = [_dev(place), *_left(place)]
+    checks = [_dev(place), *_left(place), *[check async for check in _store(place)]]
     nats = Nats()
     try:
         async with asyncio.timeout(CONNECT_S):
@@ -91,7 +95,7 @@ async def _all(place: Where) -> list[Check]:
         todo = "start `fencepost dev`, or say with --url or FENCEPOST_NATS_URL where it is"
         return [
             *checks,
-            Check("bad", "server", f"{place.url} cannot be reached: {_said(error)}", todo, unreachable=True),
+            Check("bad", "server", f"{redacted(place.url)} cannot be reached: {_said(error)}", todo, unreachable=True),
         ]
     try:
         checks += [check async for check in _server(nats, place)]
@@ -99,6 +103,16 @@ async def _all(place: Where) -> list[Check]:
     finally:
         await nats.close()
     return checks
+
+
+async def _store(place: Where) -> AsyncIterator[Check]:
+    """Look at Postgres where that is the store; a file is looked at by the node that has it."""
+    if not place.database:
+        return
+    from .database import database_checks  # noqa: PLC0415  (its driver is loaded where it is used)
+
+    async for check in database_checks(place.database, place.namespace):
+        yield check
 
 
 async def _silent(_error: Exception) -> None:
@@ -137,7 +151,12 @@ async def _server(nats: Nats, place: Where) -> AsyncIterator[Check]:
     version = str(nats.connected_server_version).removeprefix("<nats server v").removesuffix(">")
     numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
     old = numbers < VERSION_MIN
-    yield Check("bad" if old else "ok", "server", f"{place.url}, version {version}", "use 2.14 or newer" if old else "")
+    yield Check(
+        "bad" if old else "ok",
+        "server",
+        f"{redacted(place.url)}, version {version}",
+        "use 2.14 or newer" if old else "",
+    )
     info = await _asked(nats, "$JS.API.INFO")
     if info is None or "error" in info:
         why = info["error"].get("description", "") if info else "it is off"
@@ -152,6 +171,24 @@ async def _server(nats: Nats, place: Where) -> AsyncIterator[Check]:
             wanted,
             await _asked(nats, f"$JS.API.STREAM.INFO.FP_{place.namespace}_{name}"),
         )
+    async for check in _queues(nats, place):
+        yield check
+
+
+async def _queues(nats: Nats, place: Where) -> AsyncIterator[Check]:
+    """Look at the stream of every queue, and for one that nobody takes from."""
+    filtered = msgspec.json.encode({"subject": f"fp.{place.namespace}.step.>"})
+    names = msgspec.convert(await _asked(nats, "$JS.API.STREAM.NAMES", filtered) or {}, Names).streams
+    for name in sorted(names or ()):
+        info = await _asked(nats, f"$JS.API.STREAM.INFO.{name}")
+        yield _stream(name, STEP, info)
+        answer = await _asked(nats, f"$JS.API.CONSUMER.LIST.{name}") or {}
+        consumers = msgspec.convert(answer, Consumers).consumers or []
+        waiting = int(info["state"]["messages"]) if info and "state" in info else 0
+        if waiting and not any(one.num_waiting or one.num_ack_pending for one in consumers):
+            queue = name.removeprefix(f"FP_{place.namespace}_STEP_")
+            todo = f"start a node with FENCEPOST_QUEUES={queue}, or more of them"
+            yield Check("warn", f"queue {queue}", f"{waiting} steps wait and no node asks for them", todo)
 
 
 def _stream(name: str, wanted: dict[str, object], answer: dict[str, Any] | None) -> Check:
@@ -214,16 +251,13 @@ async def _clock(nats: Nats, place: Where) -> Check:
     if not info or "ts" not in info:
         return Check("warn", "clock", "the server does not tell its time", "")
     theirs = msgspec.convert(info["ts"], datetime)
-    apart_s = (theirs - (before + (after - before) / 2)).total_seconds()
-    off = abs(apart_s) > APART_S
-    todo = "let both keep their time from the same source (NTP)" if off else ""
-    return Check("warn" if off else "ok", "clock", f"the server's is {apart_s:+.3f} s from here", todo)
+    return clock_check("clock", "the server's", (theirs - (before + (after - before) / 2)).total_seconds())
 
 
-async def _asked(nats: Nats, subject: str) -> dict[str, Any] | None:
+async def _asked(nats: Nats, subject: str, body: bytes = b"") -> dict[str, Any] | None:
     """Return the answer, or None when nobody gives one."""
     try:
-        message = await nats.request(subject, b"", timeout=ASK_S)
+        message = await nats.request(subject, body, timeout=ASK_S)
         return msgspec.json.decode(message.data, type=dict[str, Any])
     except (NatsError, TimeoutError, msgspec.MsgspecError):
         return None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fencepost.world import NewLetter
+from fencepost.world import Unavailable as WorldAway
 
 from ..asking import Asking
 from ..envelopes import Start
@@ -27,7 +28,8 @@ from .summary import facts_of, judge, told
 from .waiting import until_ended
 
 if TYPE_CHECKING:
-    from fencepost.actors import Node
+    from fencepost.bus import Bus
+    from fencepost.world import World
 
     from ..answers import Started
     from .devrun import Plan
@@ -49,11 +51,12 @@ class FeedWork:
 
     plan: Plan
     talk: Talk
-    node: Node
+    world: World
+    bus: Bus
     asking: Asking = field(init=False)
 
     def __post_init__(self) -> None:
-        self.asking = Asking(self.node.bus)
+        self.asking = Asking(self.bus)
 
     async def run(self) -> int:
         """Feed, wait, show; return the exit code that follows."""
@@ -113,8 +116,11 @@ class FeedWork:
             body=body[:BODY_BYTES_MAX],
             source=f"{feed.input.name}:{line.number}:{digest}",
         )
-        letter_id = await self.node.world.bury(letter)
-        await self.node.bus.announce("dead.start", msgspec.json.encode({"id": letter_id, "reason": reason}))
+        try:
+            letter_id = await self.world.bury(letter)
+        except WorldAway as error:
+            raise Unavailable(str(error)) from error
+        await self.bus.announce("dead.start", msgspec.json.encode({"id": letter_id, "reason": reason}))
 
     # ---- summary
 

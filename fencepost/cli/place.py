@@ -9,7 +9,7 @@ import sqlite3
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from . import devfile
 from .exits import CommandError, Exit
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
     from filelock import BaseFileLock
 
-__all__ = ["Place", "environment", "place_of", "seed_early", "with_hash_seed"]
+__all__ = ["Place", "begin_anew", "environment", "place_of", "seed_early", "seed_in", "with_hash_seed"]
 
 SEED: Final = "PYTHONHASHSEED"
+SEED_FILE: Final = "hash_seed"
 MARK: Final = "_FENCEPOST_SEEDED"
 """Set for the process that replaced this one: a Python that ignores its environment must not do it for ever."""
 
@@ -37,6 +38,23 @@ class Place:
     def world(self) -> Path:
         """The SQLite file."""
         return self.state / "world.db"
+
+    @property
+    def database(self) -> Path:
+        """The folder of the Postgres of `dev --stack`."""
+        return self.state / "postgres"
+
+    def seed(self, *, stack: bool) -> int | None:
+        """Return the hash seed of the world here, if there is one. That of a database is noted beside it."""
+        if not stack:
+            return seed_in(self.world)
+        with contextlib.suppress(OSError, ValueError):
+            return int((self.database / SEED_FILE).read_text(encoding="utf-8"))
+        return None
+
+    def keep_seed(self, seed: int) -> None:
+        """Note the hash seed of the database's world: it is wanted before the database can be asked."""
+        (self.database / SEED_FILE).write_text(f"{seed}\n", encoding="utf-8")
 
     def prepare(self) -> None:
         """Make the state folder.
@@ -96,32 +114,41 @@ def seed_early(arguments: Sequence[str]) -> None:
 
     Whatever is unusual is left to the command itself, which parses properly and sets the seed again if need be.
     """
-    target, state, rest = ".", None, list(arguments)
+    target, state, stack, rest = ".", None, False, list(arguments)
     while rest:
         word = rest.pop(0)
         if word in {"--port", "--namespace", "-n", "--state"}:
             value = rest.pop(0) if rest else ""
             state = Path(value) if word == "--state" else state
+        elif word == "--stack":
+            stack = True
         elif word not in {"--once", "--json", "-v", "--verbose"}:
             if word.startswith("-"):
                 return
             target = word
-    with_hash_seed(place_of(target, state).world)
+    with_hash_seed(place_of(target, state).seed(stack=stack))
 
 
-def with_hash_seed(world: Path) -> int:
+def with_hash_seed(known: int | None) -> int:
     """Return the hash seed of a world while Python runs with it; before that, start this process anew with it.
 
-    Sets of texts are ordered by the seed, and a workflow must meet the same order after a restart.
+    Sets of texts are ordered by the seed, and a workflow must meet the same order after a restart. Of a world that is
+    not there yet it is `None`.
     """
-    known, given = _seed_in(world), os.environ.get(SEED, "")
+    given = os.environ.get(SEED, "")
     running = int(given) if given.isdecimal() and sys.flags.hash_randomization == (given != "0") else None
     seed = known if known is not None else running if running is not None else secrets.randbelow(2**32)
     if running != seed and MARK not in os.environ:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.execve(sys.executable, _command(), {**os.environ, SEED: str(seed), MARK: given or "random"})  # noqa: S606
+        begin_anew(seed)
     return seed
+
+
+def begin_anew(seed: int) -> NoReturn:
+    """Replace this process by one that runs the same command with another hash seed."""
+    before = os.environ.get(MARK) or os.environ.get(SEED) or "random"
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, _command(), {**os.environ, SEED: str(seed), MARK: before})  # noqa: S606
 
 
 def _command() -> list[str]:
@@ -136,13 +163,13 @@ def environment(url: str, namespace: str) -> dict[str, str]:
     return {**own, **seed, "FENCEPOST_NATS_URL": url, "FENCEPOST_NAMESPACE": namespace}
 
 
-def _seed_in(world: Path) -> int | None:
+def seed_in(world: Path) -> int | None:
     """Look into the file without opening the world: that would take its lock, and most of a second."""
     if not world.is_file():
         return None
     with (
         contextlib.suppress(sqlite3.Error),
-        contextlib.closing(sqlite3.connect(f"{world.as_uri()}?mode=rw", uri=True)) as file,
+        contextlib.closing(sqlite3.connect(f"{world.resolve().as_uri()}?mode=rw", uri=True)) as file,
     ):
         row = file.execute("SELECT hash_seed FROM facts").fetchone()
         return int(row[0]) if row else None

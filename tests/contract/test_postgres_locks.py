@@ -170,10 +170,12 @@ async def test_a_start_waits_for_who_joins_if_nobody_may_know_its_workflow(world
 
     creating = asyncio.create_task(world.create(a_run(app="")))
     await blocked(other, creating)
+    waits = not creating.done()
     await world.create(a_run("run_2"))  # one that is known waits for nobody
     await other.execute("COMMIT")
     await creating
 
+    assert waits
     assert set(await dues(world)) == {"run_1", "run_2"}
 
 

@@ -8,6 +8,7 @@ import pytest
 from fencepost import Client, Node, Settings, errors
 from fencepost.bus import InProcessBus, JetStreamBus, NatsServer
 from fencepost.bus import errors as errors_of_bus
+from tests.contract.handlers import cluster_of_two
 from tests.e2e.declined import Declined
 from tests.e2e.shop import Order, add, charge, checkout, echo, fail, shop, wait_long
 
@@ -345,6 +346,28 @@ async def test_who_waits_for_a_result_waits_through_the_absence_of_node_and_serv
     assert receipt == Order(id=1, note="receipt-1")
 
 
+async def test_nothing_is_doubled_or_lost_while_the_servers_of_a_cluster_are_killed_in_turn(tmp_path):
+    world = f"sqlite:///{tmp_path / 'world.db'}"
+    async with cluster_of_two(tmp_path) as servers:
+        urls = [server.url for server in servers]
+        kept = Settings.load(world=world, bus="nats", nats_url=",".join(urls), grace=0)
+        async with Node(shop(), settings=kept), Client.connect(urls) as client:
+            started = [await client.start(checkout, Order(id=number), id=f"order-{number}") for number in range(5)]
+            for server in servers:
+                numbers = range(len(started), len(started) + 5)
+                starting = asyncio.gather(
+                    *(client.start(checkout, Order(id=number), id=f"order-{number}") for number in numbers)
+                )
+                await server.kill()
+                async with asyncio.timeout(20):
+                    started += await starting
+                await server.start()
+            results = await asyncio.gather(*(run.result(timeout=40) for run in started))
+
+            assert results == [Order(id=number, note=f"receipt-{number}") for number in range(15)]
+            assert len({run.run_id for run in started}) == len(await client.runs.list()) == 15
+
+
 async def test_a_lost_answer_of_a_start_is_asked_for_again_and_makes_no_second_run():
     class Forgetful(InProcessBus):
         lost = 0
@@ -364,6 +387,30 @@ async def test_a_lost_answer_of_a_start_is_asked_for_again_and_makes_no_second_r
         assert (bus.lost, run.existing) == (1, True)
         assert len(await node.client().runs.list()) == 2
         assert again.run_id != run.run_id
+
+
+async def test_a_node_that_answered_before_is_waited_for_longer_than_one_that_never_did():
+    class Leaving(InProcessBus):
+        away = 0
+
+        async def request(self, endpoint, body, *, rest="", timeout_s=10.0):
+            if self.away:
+                self.away -= 1
+                raise errors_of_bus.NoResponder(endpoint)
+            return await super().request(endpoint, body, rest=rest, timeout_s=timeout_s)
+
+    bus = Leaving()
+    async with Node(shop(), bus=bus, settings=settings()):
+        client = Client(bus)
+        bus.away = 6
+        with pytest.raises(errors.Unavailable, match="no node answers"):
+            await client.info()
+        bus.away = 0
+        await client.info()
+        bus.away = 6
+
+        await client.info()
+        assert bus.away == 0
 
 
 async def test_a_start_that_must_not_attach_is_not_repeated_when_its_answer_is_lost():

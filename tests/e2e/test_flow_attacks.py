@@ -123,7 +123,7 @@ async def test_a_cancel_during_an_outage_longer_than_the_grace_still_runs_the_cl
     await skipping.kill()
     skipping.turn(hours=5)
     await skipping.begin()
-    skipping.node.ring(run.run_id)
+    skipping.node.tick(run.run_id)
 
     assert isinstance(await skipping.ended(run), RunCancelled)
     assert undone == [1]

@@ -268,8 +268,8 @@ async def test_what_a_workflow_prints_and_logs_is_said_once_also_after_a_restart
 
     run = await stack.start(talks)
     await gate.arrival()
-    gate.open()
     await stack.restart()
+    gate.open()
     await run.result(PATIENCE_S)
 
     printed = capsys.readouterr().out.splitlines()

@@ -164,13 +164,13 @@ async def test_stray_wakes_change_nothing(stack):
     run = await stack.start(works)
     done = asyncio.create_task(run.result(PATIENCE_S))
     while not done.done():
-        stack.node.ring(run.run_id)
-        stack.node.ring("run_of_nobody")
+        stack.node.tick(run.run_id)
+        stack.node.tick("run_of_nobody")
         # real time: a step that takes a moment
         await asyncio.sleep(0.001)
     await done
     before = await stack.kinds(run)
-    stack.node.ring(run.run_id)
+    stack.node.tick(run.run_id)
     await stack.idle()
 
     assert starts == list(range(10))

@@ -135,7 +135,7 @@ async def test_a_raw_start_for_later_is_not_begun_early(skipping):
     skipping.app.add(later)
     await skipping.client.publish_raw("later", b'{"id": "later", "at": "2031-01-01T00:00:00Z"}')
     run = await taken_in(skipping, "later")
-    skipping.node.ring(run.run_id)
+    skipping.node.tick(run.run_id)
     await skipping.idle()
     early = (await run.status()).status
     await skipping.skip(days=365)

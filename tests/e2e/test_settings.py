@@ -10,6 +10,8 @@ import pytest
 
 from fencepost import App, Node, Settings
 from fencepost.errors import SettingsError, Unavailable
+from fencepost.settings import redacted
+from fencepost.system import node_settings
 
 
 @pytest.fixture(autouse=True)
@@ -152,8 +154,16 @@ def test_an_unknown_name_in_the_file_is_an_error_too(tmp_path):
         ("SHADOW", "maybe", "true or false"),
         ("QUEUES", " , ", "at least one queue"),
         ("GRACE", "soon", "soon"),
-        ("WORLD", "world.db", "auto or sqlite:///path"),
-        ("WORLD", "postgres://x", "no Postgres yet"),
+        ("WORLD", "world.db", "auto, postgres://user@host/database or sqlite:///path"),
+        ("WORLD", "postgres://x", "with the name of the database"),
+        ("DATABASE_URL", "mysql://x/shop", "postgres://user@host:5432/database"),
+        ("DATABASE_URL", "postgres://x:many/shop", "with a number as its port"),
+        ("DISPATCH", "never", "auto or bus"),
+        ("RUN_AHEAD", "maybe", "true or false"),
+        ("STEPS_ONLY", "maybe", "true or false"),
+        ("LEASE", "1s", "2 or more"),
+        ("LOOP_DEAD_AFTER", "1s", "3 or more"),
+        ("LOOP_DEAD_AFTER", "late", "late"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(monkeypatch, name, value, allowed):
@@ -163,6 +173,49 @@ def test_a_wrong_value_is_named_with_what_is_allowed(monkeypatch, name, value, a
 
     assert sentence.startswith(f"FENCEPOST_{name}={value!r} is wrong: it must be ")
     assert allowed in sentence
+
+
+def test_postgres_is_the_world_as_soon_as_its_url_is_set(monkeypatch):
+    monkeypatch.setenv("FENCEPOST_DATABASE_URL", "postgres://me:secret@db/shop")
+
+    assert Settings.load().postgres_url == "postgres://me:secret@db/shop"
+    assert Settings.load(world="sqlite:///here.db").postgres_url == ""
+    assert Settings.load(world="postgresql://other/shop").postgres_url == "postgresql://other/shop"
+
+
+def test_what_several_nodes_need_is_on_or_off_by_a_word(monkeypatch):
+    monkeypatch.setenv("FENCEPOST_DISPATCH", "BUS")
+    monkeypatch.setenv("FENCEPOST_RUN_AHEAD", "off")
+    monkeypatch.setenv("FENCEPOST_LEASE", "30s")
+    monkeypatch.setenv("FENCEPOST_DATABASE_URL", "postgres://db/shop")
+
+    chosen = node_settings(Settings.load(steps_only=True))
+    usual = node_settings(Settings.load(world="sqlite:///here.db", dispatch="auto", run_ahead=True))
+
+    assert (chosen.dispatch, chosen.run_ahead, chosen.steps_only, chosen.lease_s) == ("bus", False, True, 30.0)
+    assert (usual.dispatch, usual.run_ahead, usual.steps_only, usual.lease_s) == ("auto", True, False, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("postgres://me:secret@db:5432/shop", "postgres://me:…@db:5432/shop"),
+        ("postgres://me:se:c@re/t@db/shop?sslpassword=secret&x=1", "postgres://me:…@db/shop?sslpassword=…&x=1"),
+        ("host=db password=secret user=me", "host=db password=… user=me"),
+        ("nats://a:secret@x:4222,nats://b:secret@y", "nats://a:…@x:4222,nats://b:…@y"),
+        ("postgres://me@db/shop", "postgres://me@db/shop"),
+    ],
+)
+def test_a_password_is_never_shown(given, shown):
+    assert redacted(given) == shown
+
+
+def test_neither_a_problem_nor_the_settings_themselves_show_a_password():
+    (sentence,) = problems(database_url="mysql://me:secret@db/shop")
+    settings = Settings.load(database_url="postgres://me:secret@db/shop", nats_url="nats://me:secret@nats")
+
+    assert "secret" not in sentence + repr(settings) + str(settings)
+    assert "postgres://me:…@db/shop" in repr(settings)
 
 
 def test_every_problem_is_told_at_once(monkeypatch, tmp_path):

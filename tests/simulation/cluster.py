@@ -18,7 +18,7 @@ from fencepost.actors.node import Parts
 from fencepost.actors.starting import Envelope, Starter
 from fencepost.actors.turn import Turn
 from fencepost.bus import InProcessBus
-from fencepost.world import UNREAD, Batch, Checks, RunEnded, Unavailable
+from fencepost.world import UNREAD, Batch, Checks, IncarnationDead, RunEnded, Unavailable
 from fencepost.world import events as ev
 from tests.simulation import flows
 from tests.simulation.ledger import Ledger
@@ -38,10 +38,11 @@ QUIET_S = 3 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Which laws hold, and which turn is used."""
+    """Which laws hold, and which turn and world are used."""
 
     checks: Checks = field(default_factory=Checks)
     turn: type[Turn] = Turn
+    world: type[SimWorld] = SimWorld
 
 
 @dataclass(slots=True, eq=False)
@@ -78,7 +79,7 @@ class Cluster:
         self.random = self._chance("driver")
         self.loop = SimLoop(self._chance("loop"), shuffle=self.plan.shuffle)
         self.loop.killed = self._died
-        self.world = SimWorld(self.loop, self.now, self.variant.checks, self._chance("line"))
+        self.world = self.variant.world(self.loop, self.now, self.variant.checks, self._chance("line"))
         self.world.line = self.plan.line
         self.ledger = Ledger(self._chance("outside"), self.plan.temper)
         self.app = App("sim", [*flows.FLOWS, flows.tree])
@@ -187,7 +188,7 @@ class Cluster:
         live = self._live()
         if live:
             place = self.random.choice(live)
-            place.proc.run(place.node.ring, run_id)
+            place.proc.run(place.node.tick, run_id)
 
     def _live(self) -> list[Place]:
         return [place for place in self.places if place.proc is not None and place.node and place.node.incarnation]
@@ -219,6 +220,7 @@ class Cluster:
             max_live_runs=plan.max_live,
             idle_s=plan.idle_s,
             shadow=plan.shadow,
+            run_ahead=plan.run_ahead,
         )
         parts = Parts(host=host, executor=executor, turn=self.variant.turn, serve_bus=False)
         place.node = Node(self.app, self.world, InProcessBus(), settings, parts)
@@ -229,7 +231,7 @@ class Cluster:
     async def _start(self, node: Node) -> str:
         try:
             await node.start()
-        except Unavailable as error:
+        except (Unavailable, IncarnationDead) as error:
             return repr(error)
         return ""
 

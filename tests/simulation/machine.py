@@ -33,6 +33,9 @@ class SimHost:
     def now(self) -> datetime:
         return self._clock() + self._offset
 
+    def tell_time(self, at: datetime, asked_s: float) -> None:
+        """Keep the wrong clock: laws must hold with it."""
+
     def monotonic_s(self) -> float:
         return self._loop.time()
 

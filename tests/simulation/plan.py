@@ -53,6 +53,7 @@ class Plan:
     max_live: int = 1000
     idle_s: float = 2.0
     shadow: bool = False
+    run_ahead: bool = True
     late_queue: bool = False
     line: Line = field(default_factory=Line)
     temper: Temper = field(default_factory=Temper)
@@ -61,6 +62,10 @@ class Plan:
 
 def draw(random: Random) -> Plan:
     """Return the plan of a seed."""
+    return replace(_drawn(random), run_ahead=random.random() < 0.7)
+
+
+def _drawn(random: Random) -> Plan:
     plan = _calm(random)
     if random.random() < 0.12:
         return replace(plan, faulty=False)

@@ -100,8 +100,13 @@ def _seen(cluster: Cluster, run_id: str, log: list[ev.Event]) -> Seen:
 
 
 def _decided(seen: Seen) -> int:
-    known = [batch.known for batch, _, _ in seen.batches if batch.fence is not None]
-    return max(known[:-1], default=0)
+    """Return how far the last batch but one has decided: the code of one that ran ahead has seen its results too."""
+    decided = [
+        batch.known if batch.at is None else answer.first_seq + len(batch.events) - 1
+        for batch, answer, _ in seen.batches
+        if batch.fence is not None
+    ]
+    return max(decided[:-1], default=0)
 
 
 # ---- around it

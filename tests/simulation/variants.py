@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from fencepost.actors.turn import Turn
 from fencepost.world import Checks
 from fencepost.world import events as ev
 from tests.simulation.cluster import Variant
+from tests.simulation.world import SimWorld
+
+if TYPE_CHECKING:
+    from fencepost.world import Accepted, Batch
+    from fencepost.world.simulated import SwitchedCore
 
 
 class TwoEventsAtOnce(Turn):
@@ -17,9 +23,9 @@ class TwoEventsAtOnce(Turn):
         super().__init__(*args, **kwargs)
         self._held = False
 
-    def feed(self, event: ev.Event) -> None:
+    def _feed(self, event: ev.Event) -> None:
         self._held = ev.resumes_code(event.body) and not self._held and event.seq > 1
-        super().feed(event)
+        super()._feed(event)
 
     def _run(self) -> None:
         if not self._held:
@@ -31,6 +37,19 @@ class TwoEventsAtOnce(Turn):
         return super().orders()
 
 
+class AheadUnderTheTick(SimWorld):
+    """Takes results and what they led to in one batch under the tick alone: what L4 forbids (ATTACKS A1)."""
+
+    def _appended(self, core: SwitchedCore, batch: Batch) -> Accepted:
+        if batch.at is None:
+            return super()._appended(core, batch)
+        checks, core.checks = core.checks, replace(core.checks, whole_log=False, revoked=False)
+        try:
+            return super()._appended(core, batch)
+        finally:
+            core.checks = checks
+
+
 VARIANTS = {
     "": Variant(),
     "fence_off": Variant(Checks(fence=False)),
@@ -40,4 +59,5 @@ VARIANTS = {
     "last_batch_off": Variant(Checks(last_batch=False)),
     "due_moved_later": Variant(Checks(due_kept=False)),
     "revoked_off": Variant(Checks(revoked=False)),
+    "ahead_under_the_tick": Variant(world=AheadUnderTheTick),
 }

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from random import Random
 
+    from fencepost.world.simulated import SwitchedCore
     from tests.simulation.loop import SimLoop
 
 
@@ -87,7 +88,10 @@ class SimWorld(SimulatedWorld):
     # ---- what is written down
 
     async def append(self, batch: Batch) -> Accepted:
-        return await self._write("append", lambda core: self._noted(core.append(batch), batch))
+        return await self._write("append", lambda core: self._noted(self._appended(core, batch), batch))
+
+    def _appended(self, core: SwitchedCore, batch: Batch) -> Accepted:
+        return core.append(batch)
 
     async def leave(self, incarnation: str) -> None:
         def body(core):
@@ -202,9 +206,10 @@ def shown(what: Any, answer: Any) -> str:
         return f"{what or ''} {answer if answer is not None else ''}".strip()
     assert isinstance(answer, Accepted)
     side = f"tick {answer.fence.tick}" if what.fence is not None else "outside"
+    side += " ahead" if what.at is not None else ""
     events = ", ".join(described(body) for body in what.events) or "(empty)"
     due = f" due {what.due:%M:%S.%f}" if what.due else ""
-    offers = f" offers {sorted(what.offers)}" if what.offers else ""
+    offers = f" offers {sorted(offer.op for offer in what.offers)}" if what.offers else ""
     return f"{what.run_id[-6:]} {side} known {what.known} → {answer.first_seq}: {events}{due}{offers}"
 
 

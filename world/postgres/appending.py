@@ -7,8 +7,6 @@ function under the locks only looks at rows.
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
@@ -19,7 +17,7 @@ from ..folding import check_form, key_of, last_revoking, last_waking, status_aft
 from ..instants import from_us, maybe_to_us
 from ..records import Accepted, Batch, Fence
 from .effects import OFFER as OFFERS
-from .effects import effects_of
+from .effects import effects_of, sorts_of
 from .flushing import columns, flushed, landed, refusal_of
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ def prepare(batch: Batch, max_value_bytes: int) -> Append:
     effects = effects_of(batch.events)
     is_end = bool(batch.events) and isinstance(batch.events[-1], TERMINAL)
     offers = [] if is_end else [(offer.op, offer.queue, offer.attempt, offer.dispatch) for offer in batch.offers]
-    sort = reduce(or_, (effect.sort for effect in effects), OFFERS if offers else 0)
+    sort = sorts_of(effects) | (OFFERS if offers else 0)
     line = (*_fence(batch), *_outline(batch), sort, len(events), len(effects), len(offers))
     has_key = any(key for _, _, _, key, _ in events)
     size_bytes = sum(len(json) for *_, json in events)
@@ -129,7 +127,7 @@ def in_rounds(asks: Sequence[Append]) -> list[list[int]]:
     return rounds
 
 
-def arrays(asks: Sequence[Append]) -> dict[str, Sequence[Any]]:
+def arrays(asks: Sequence[Append]) -> Mapping[str, Sequence[Any]]:
     """Return the parameters of `append_v1` for asks in the order of their rounds."""
     found = columns(BATCH, [ask.line for ask in asks])
     found |= columns(EVENT, [(b, *event) for b, ask in enumerate(asks, 1) for event in ask.events])

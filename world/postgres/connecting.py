@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Mode = Literal["direct", "pooled"]
 
 CONNECT_S: Final = 10.0
-ANSWER_S: Final = 30.0
+ANSWER_S: Final = 15.0
 """How long a statement may take before its connection counts as gone."""
 
 PAUSE_S: Final = 0.05

@@ -56,6 +56,14 @@ def effects_of(events: Sequence[EventBody]) -> list[Effect]:
     return found
 
 
+def sorts_of(effects: Iterable[Effect]) -> int:
+    """Return which of the function's statements a batch needs."""
+    sorts = 0
+    for effect in effects:
+        sorts |= effect.sort
+    return sorts
+
+
 def _outcome(body: Outcome, used: set[str]) -> Effect:
     effect = "end" if ends_claim(body) else "drain"
     if isinstance(body, StepFailed) and not body.token:

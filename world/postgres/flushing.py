@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
-from asyncpg import exceptions as pg
 
 from .. import rows
 from ..errors import RunEnded, RunNotFound, Superseded, Unavailable
+from .driver import pg
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

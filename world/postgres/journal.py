@@ -68,7 +68,7 @@ class Bounds:
     """One in-band batch and 64 others."""
     large_bytes: int = 128 * 2**10
     """An ask above this goes by a lane of its own: a small one must not wait until a big one is over the wire."""
-    patient: int = 4
+    patient: int = 2
     """How many busy runs wait for their lock at once; each holds a connection as long."""
     pauses_s: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0)
     """Before each further try for a busy run, or each question after a lost answer."""

@@ -6,13 +6,12 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from asyncpg import exceptions as pg
-
 from ..errors import Unavailable
 from . import appending, creating
 from .appending import Append, Appends
 from .claiming import Take, Takes
 from .creating import Creation, Creations
+from .driver import pg
 from .flushing import refusal_of
 from .journal import Bounds, Journal
 
