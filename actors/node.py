@@ -74,6 +74,8 @@ class NodeSettings:
     """Take no partitions, answer no questions, take no start messages in: run steps of the queues."""
     lease_s: float | None = None
     """How long the incarnation lives without being renewed (by the supervisor); None: until the node leaves."""
+    follows: str = ""
+    """The incarnation of the process before it, when a supervisor starts it anew."""
 
 
 @dataclass(slots=True)
@@ -173,6 +175,7 @@ class Node:
             queues=settings.queues,
             lease=None if settings.lease_s is None else timedelta(seconds=settings.lease_s),
             takes=not settings.steps_only,
+            follows=settings.follows,
         )
 
     async def _keep_up(self, service: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -66,6 +66,7 @@ class Ownership:
         self.incarnation = ""
         self.listens = self.takes = True
         self.newer = False
+        self._answered_s: float | None = None
 
     @property
     def owned(self) -> KeysView[int]:
@@ -75,6 +76,11 @@ class Ownership:
     def is_alive(self, incarnation: str) -> bool:
         """Tell whether an incarnation lived when the world was last asked."""
         return incarnation in self._alive
+
+    @property
+    def away_s(self) -> float:
+        """How long ago the world last answered; 0 before it ever did."""
+        return 0.0 if self._answered_s is None else self._host.monotonic_s() - self._answered_s
 
     @property
     def alone(self) -> bool:
@@ -115,6 +121,7 @@ class Ownership:
         asked_s, hears = self._host.monotonic_s(), self._hears
         share = await self._world.share(self.incarnation, list(give), take=self.takes, to_newer=to_newer, hears=hears)
         self._host.tell_time(share.now, asked_s)
+        self._answered_s = self._host.monotonic_s()
         self.newer = share.newer
         await self._lose(self.owned - share.owned)
         await self._gain(share.owned - self.owned)

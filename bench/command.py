@@ -20,17 +20,16 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from .report import rendered, written_into
-from .session import session
+from .session import INSIDE, session
 from .stack import PAIRS
-from .workloads import WORKLOADS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HERE: Final = Path(__file__).resolve().parent
-ONCE: Final = ("COUNT", "W9", "RESTART", "START")
+ONCE: Final = ("COUNT", "W9", "RESTART", "NODE", "KILL", "START")
 """Counts do not vary; the others take long, and their parts repeat within."""
-LABELS: Final = ("FLOOR", *WORKLOADS, *ONCE)
+LABELS: Final = ("FLOOR", *INSIDE, *ONCE)
 REPETITIONS: Final = 3
 SESSION_S_MAX: Final = 900
 
@@ -118,12 +117,15 @@ class Measuring:
     def all(self) -> None:
         """Measure everything that was asked for."""
         for repetition in range(1 if self.quick else REPETITIONS):
-            self._in_new_folder("embedded", repetition, self._of(["FLOOR"]))
+            for pair in ("embedded", "stack"):
+                self._in_new_folder(pair, repetition, self._of(["FLOOR"]))
             for pair in PAIRS:
-                self._in_new_folder(pair, repetition, self._of(WORKLOADS))
+                self._in_new_folder(pair, repetition, self._of(INSIDE))
         for pair in PAIRS:
             self._in_new_folder(pair, 0, self._of(["COUNT"]))
             self._in_new_folder(pair, 0, self._of(["W9"]), self._of(["RESTART"]))
+        for label in ("NODE", "KILL"):
+            self._in_new_folder("stack", 0, self._of([label]))
         self._in_new_folder("dev", 0, self._of(["START"]))
 
     def _of(self, labels: Sequence[str] | dict[str, Any]) -> list[str]:

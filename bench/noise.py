@@ -32,7 +32,7 @@ async def calm(at_most_s: float) -> None:
             return
 
 
-def _own(roots: Sequence[int]) -> float:
+def own(roots: Sequence[int]) -> float:
     """Return the CPU seconds that processes and all they started have used."""
     used_s = 0.0
     for process in _family(roots):
@@ -65,12 +65,12 @@ class Watch:
 
     def __init__(self) -> None:
         self._roots = [os.getpid()]
-        self._at_s, self._busy, self._own = time.monotonic(), _busy(), _own(self._roots)
+        self._at_s, self._busy, self._own = time.monotonic(), _busy(), own(self._roots)
 
     def stop(self) -> dict[str, float]:
         """Return what was used since."""
         span_s = max(time.monotonic() - self._at_s, 1e-6)
-        own_s = _own(self._roots) - self._own
+        own_s = own(self._roots) - self._own
         foreign_s = max(0.0, _busy() - self._busy - own_s)
         return {
             "span_s": round(span_s, 3),

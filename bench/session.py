@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from . import floor, floor_stack
 from .counting import count
-from .floor import commit_now_ms, floor
+from .lag import lag
 from .noise import Watch, calm
+from .processes import kill, rest
 from .sleeping import fall_asleep, wake_among
-from .stack import opened
+from .stack import opened, serving
 from .startup import start_up
 from .workloads import QUICK, WORKLOADS, Size
 
@@ -25,8 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
-ALONE: Final = ("FLOOR", "COUNT", "W9", "RESTART", "START")
+    from .stack import Stack
+
+ALONE: Final = ("FLOOR", "COUNT", "W9", "RESTART", "START", "NODE", "KILL")
 """What opens its own stack, or none."""
+
+INSIDE: Final = WORKLOADS | {"LAG": lag}
 
 
 async def session(pair: str, labels: Sequence[str], folder: Path, *, quick: bool, began_at: float) -> None:
@@ -38,42 +44,57 @@ async def session(pair: str, labels: Sequence[str], folder: Path, *, quick: bool
     size = QUICK if quick else Size()
     for label in [label for label in labels if label in ALONE]:
         await _measured(label, size, None, partial(_alone, label, pair, folder, size, began_at))
-    inside = [label for label in labels if label in WORKLOADS]
+    inside = [label for label in labels if label in INSIDE]
     if inside:
         async with opened(pair, folder) as stack:
             for label in inside:
-                await _measured(label, size, folder / "floor.db", partial(WORKLOADS[label], stack, size))
+                await _measured(
+                    label, size, partial(_commit_ms, stack, folder, size), partial(INSIDE[label], stack, size)
+                )
 
 
 async def _alone(label: str, pair: str, folder: Path, size: Size, began_at: float) -> dict[str, float]:
-    match label:
-        case "FLOOR":
-            return await floor(folder / "floor", times=size.floor)
-        case "COUNT":
-            return await count(pair, folder, size)
-        case "W9":
-            return await fall_asleep(pair, folder, size)
-        case "RESTART":
-            return await wake_among(pair, folder, began_at)
-        case _:
-            return await start_up(folder / "project")
+    measures: dict[str, Callable[[], Awaitable[dict[str, float]]]] = {
+        "FLOOR": lambda: _floor(pair, folder, size),
+        "COUNT": lambda: count(pair, folder, size),
+        "W9": lambda: fall_asleep(pair, folder, size),
+        "RESTART": lambda: wake_among(pair, folder, began_at),
+        "NODE": lambda: rest(folder, size),
+        "KILL": lambda: kill(folder, size),
+        "START": lambda: start_up(folder / "project"),
+    }
+    return await measures[label]()
+
+
+async def _floor(pair: str, folder: Path, size: Size) -> dict[str, float]:
+    if pair != "stack":
+        return await floor.floor(folder / "floor", times=size.floor)
+    async with serving(pair, folder) as servers:
+        return await floor_stack.floor_stack(servers, times=size.floor)
 
 
 async def _measured(
-    label: str, size: Size, beside: Path | None, measure: Callable[[], Awaitable[dict[str, float]]]
+    label: str,
+    size: Size,
+    commit_ms: Callable[[], Awaitable[float]] | None,
+    measure: Callable[[], Awaitable[dict[str, float]]],
 ) -> None:
     """Measure when the machine is calm, or say what went wrong: a failed measurement is a result too."""
     if label != "RESTART":  # its clock runs already
         await calm(size.calm_s)
     watch, row = Watch(), dict[str, object](workload=label)
     try:
-        before_ms = await _commit_ms(beside, size)
+        before_ms = await commit_ms() if commit_ms else 0.0
         row["figures"] = {name: round(value, 4) for name, value in (await measure()).items()}
-        row["commit_ms"] = (before_ms + await _commit_ms(beside, size)) / 2
+        row["commit_ms"] = (before_ms + (await commit_ms() if commit_ms else 0.0)) / 2
     except Exception as error:  # noqa: BLE001  (see above)
         row |= {"figures": {}, "error": f"{type(error).__name__}: {error}"[:300]}
     print(json.dumps(row | watch.stop()), flush=True)
 
 
-async def _commit_ms(beside: Path | None, size: Size) -> float:
-    return await commit_now_ms(beside, size.floor // 10) if beside is not None else 0.0
+async def _commit_ms(stack: Stack, folder: Path, size: Size) -> float:
+    """Return what a commit takes now, where the pair commits."""
+    times, postgres = size.floor // 10, stack.servers.postgres
+    if postgres is None:
+        return await floor.commit_now_ms(folder / "floor.db", times)
+    return await floor_stack.commit_now_ms(postgres.url, times)

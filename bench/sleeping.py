@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from . import flows
+from .noise import own
 from .stack import opened
 from .workloads import bounded, run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from .stack import Stack
+    from .stack import Servers, Stack
     from .workloads import Size
 
 AWHILE_S: Final = 3600.0
@@ -43,12 +45,15 @@ async def fall_asleep(pair: str, folder: Path, size: Size) -> dict[str, float]:
         "memory_idle_node_mb": idle["memory_mb"],
         "cpu_pct": full["cpu_pct"],
         "cpu_idle_node_pct": idle["cpu_pct"],
-        "server_cpu_pct": full["server_cpu_pct"],
+        "nats_cpu_pct": full["nats_cpu_pct"],
+        "postgres_cpu_pct": full["postgres_cpu_pct"],
+        "postgres_cpu_idle_node_pct": idle["postgres_cpu_pct"],
         "file_mb": _size_mb(folder),
     }
 
 
 def _size_mb(folder: Path) -> float:
+    """Return the size of the SQLite world's files."""
     return sum(file.stat().st_size for file in folder.glob("world.db*")) / 1e6
 
 
@@ -64,24 +69,19 @@ async def _passive(stack: Stack, sleepers: int) -> float:
 
 
 async def _resting(stack: Stack, over_s: float) -> dict[str, float]:
-    """Return memory of this process, and the CPU it and the server use while nothing is asked."""
+    """Return memory of this process, and the CPU it and the servers use while nothing is asked."""
     gc.collect()
-    here = psutil.Process(os.getpid())
-    server = psutil.Process(stack.server.pid) if stack.server is not None and stack.server.pid else None
-    before, server_before = _cpu_s(here), _cpu_s(server)
+    return await resting([os.getpid()], stack.servers, over_s)
+
+
+async def resting(pids: Sequence[int], servers: Servers, over_s: float) -> dict[str, float]:
+    """Return the memory of processes, and the CPU they and the servers (with all they started) use over a while."""
+    nats, postgres = ([one.pid] if one is not None and one.pid else [] for one in (servers.nats, servers.postgres))
+    groups = {"": list(pids), "nats_": nats, "postgres_": postgres}
+    before = {name: own(group) for name, group in groups.items()}
     await asyncio.sleep(over_s)
-    return {
-        "memory_mb": here.memory_full_info().uss / 1e6,
-        "cpu_pct": 100 * (_cpu_s(here) - before) / over_s,
-        "server_cpu_pct": 100 * (_cpu_s(server) - server_before) / over_s,
-    }
-
-
-def _cpu_s(process: psutil.Process | None) -> float:
-    if process is None:
-        return 0.0
-    times = process.cpu_times()
-    return float(times.user + times.system)
+    used = {f"{name}cpu_pct": 100 * (own(group) - before[name]) / over_s for name, group in groups.items()}
+    return {"memory_mb": sum(psutil.Process(pid).memory_full_info().uss for pid in pids) / 1e6, **used}
 
 
 async def wake_among(pair: str, folder: Path, began_at: float) -> dict[str, float]:

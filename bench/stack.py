@@ -79,13 +79,13 @@ async def opened(
 ) -> AsyncGenerator[Stack]:
     """Open a pair in a folder; `between` may put something between the node and its world."""
     async with contextlib.AsyncExitStack() as cleanup:
-        servers = servers or await cleanup.enter_async_context(serving(pair, folder))
-        store = await _store(servers, folder)
+        running = servers or await cleanup.enter_async_context(serving(pair, folder))
+        store = await _store(running, folder)
         cleanup.push_async_callback(store.close)
-        inside, outside = await _buses(servers.nats, cleanup)
+        inside, outside = await _buses(running.nats, cleanup)
         world: World = between(store) if between else store
         node = await cleanup.enter_async_context(Node(new_app(), world, inside, settings))
-        yield Stack(pair, store, node, Client(outside), servers)
+        yield Stack(pair, store, node, Client(outside), running)
 
 
 async def _store(servers: Servers, folder: Path) -> SQLiteWorld | PostgresWorld:

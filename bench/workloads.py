@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import statistics
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from fencepost.world import UNREAD, Batch, RunEnded
+from fencepost.world import events as ev
 
 from . import flows
 from .noise import quantile
@@ -20,8 +24,10 @@ if TYPE_CHECKING:
 STEPS: Final = (1, 10, 25, 50)
 WIDTHS: Final = (10, 25, 50)
 SLEEP_S: Final = 2.0
+ALONE_S: Final = 0.5
 LONG: Final = 1000
 AROUND: Final = 100
+OUTSIDE_S: Final = 0.01
 FASTEST: Final = 0.1
 """Of the neighbours of a step the fastest tenth is looked at: the others tell more of the machine than of us."""
 
@@ -43,9 +49,13 @@ class Size:
     floor: int = 1000
     idle_s: float = 10.0
     calm_s: float = 4.0
+    alone: int = 10
+    lag_s: float = 4.0
+    hit: int = 20
+    lease_s: float = 10.0
 
 
-QUICK: Final = Size(2, 10, 40, 20, 2, 10, 40, 120, 200, 3, 100, 1.0, 0.0)
+QUICK: Final = Size(2, 10, 40, 20, 2, 10, 40, 120, 200, 3, 100, 1.0, 0.0, 1, 0.5, 4, 2.0)
 
 
 async def run(stack: Stack, workflow: Any, *args: Any) -> Any:
@@ -111,16 +121,58 @@ async def w1(stack: Stack, size: Size) -> dict[str, float]:
 
 async def w1_long(stack: Stack, size: Size) -> dict[str, float]:
     """One run of a thousand steps: what a step takes near the beginning and near the end."""
-    at_s = await run(stack, flows.clocked, size.long)
+    return _growth(await run(stack, flows.clocked, size.long))
+
+
+def _growth(at_s: list[float]) -> dict[str, float]:
     steps_ms = [1e3 * (after - before) for before, after in itertools.pairwise(at_s)]
-    around = min(AROUND, size.long // 3)
-    at_10_ms, at_end_ms = quantile(steps_ms[5 : 5 + around], FASTEST), quantile(steps_ms[-around:], FASTEST)
-    return {"at_10_ms": at_10_ms, "at_end_ms": at_end_ms, "growth": at_end_ms / at_10_ms, "steps": float(size.long)}
+    around = min(AROUND, len(at_s) // 3)
+    first, last = steps_ms[5 : 5 + around], steps_ms[-around:]
+    at_10_ms, at_end_ms = quantile(first, FASTEST), quantile(last, FASTEST)
+    return {
+        "at_10_ms": at_10_ms,
+        "at_end_ms": at_end_ms,
+        "growth": at_end_ms / at_10_ms,
+        "median_10_ms": statistics.median(first),
+        "median_end_ms": statistics.median(last),
+        "steps": float(len(at_s)),
+    }
+
+
+async def w1_out(stack: Stack, size: Size) -> dict[str, float]:
+    """As `w1_long` while something from outside lands in the same log a hundred times a second."""
+    handle = await stack.client.start(flows.clocked_cleanup, size.long)
+    await handle.cancel("begin")
+    landed = list[int]()
+    outside = asyncio.create_task(_outsiders(stack, handle.run_id, landed))
+    at_s = await handle.result()
+    outside.cancel()
+    with contextlib.suppress(asyncio.CancelledError, RunEnded):
+        await outside
+    return _growth(at_s) | {"landed_s": len(landed) / (at_s[-1] - at_s[0])}
+
+
+async def _outsiders(stack: Stack, run_id: str, landed: list[int]) -> None:
+    """Append news that changes nothing, each with a key of its own, and ring, as a node does that is asked to."""
+    loop = asyncio.get_running_loop()
+    at_s = loop.time()
+    for number in itertools.count():
+        news = ev.CancelRequested(reason="again", key=f"outside {number}")
+        await stack.store.append(Batch(run_id, (news,), UNREAD))
+        landed.append(number)
+        stack.node.tick(run_id)
+        at_s += OUTSIDE_S
+        await asyncio.sleep(at_s - loop.time())
 
 
 async def w2(stack: Stack, size: Size) -> dict[str, float]:
     """Steps all at once."""
     return await _by_number(stack, size, flows.fan, "fan", WIDTHS)
+
+
+async def w3(stack: Stack, size: Size) -> dict[str, float]:
+    """Steps all at once, taken one by one as they end."""
+    return await _by_number(stack, size, flows.race, "race", WIDTHS)
 
 
 async def w4(stack: Stack, size: Size) -> dict[str, float]:
@@ -138,14 +190,16 @@ async def w5(stack: Stack, size: Size) -> dict[str, float]:
 async def w7(stack: Stack, size: Size) -> dict[str, float]:
     """A sleep alone, then many that are due together: how late their code goes on."""
     flows.woke_late_ms.clear()
-    await run(stack, flows.sleeper, SLEEP_S)
-    alone_ms = next(iter(flows.woke_late_ms.values()))
+    for _ in range(size.alone):
+        await run(stack, flows.sleeper, ALONE_S)
+    alone_ms = list(flows.woke_late_ms.values())
     flows.woke_late_ms.clear()
     began_s = time.perf_counter()
     await asyncio.gather(*(run(stack, flows.sleeper, SLEEP_S) for _ in range(size.timers)))
     late_ms = list(flows.woke_late_ms.values())
     return {
-        "alone_late_ms": alone_ms,
+        "alone_late_ms": quantile(alone_ms, 0.5),
+        "alone_late_p99_ms": quantile(alone_ms, 0.99),
         "late_p50_ms": quantile(late_ms, 0.5),
         "late_p99_ms": quantile(late_ms, 0.99),
         "total_s": time.perf_counter() - began_s,
@@ -157,7 +211,9 @@ WORKLOADS: Final[dict[str, Callable[[Stack, Size], Awaitable[dict[str, float]]]]
     "W0": w0,
     "W1": w1,
     "W1LONG": w1_long,
+    "W1OUT": w1_out,
     "W2": w2,
+    "W3": w3,
     "W4": w4,
     "W5": w5,
     "W7": w7,

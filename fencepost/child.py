@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from fencepost.actors import Node as Actors
@@ -131,7 +132,7 @@ def _served(go: Go, supervisor: Supervisor, told: IO[bytes]) -> Over:
     try:
         settings = Settings.load(**go.given)
         configure_logging(go.log_format, go.log_level)
-        serving = Serving(settings, load(go.target), supervisor, told)
+        serving = Serving(settings, load(go.target), supervisor, told, go.follows)
     except Exception as error:  # noqa: BLE001  (whatever the user's code raises: one sentence)
         return _refused(error, verbose=go.verbose)
     try:
@@ -170,8 +171,11 @@ def _show(error: Exception, *, verbose: bool) -> None:
 class Serving:
     """The node in this process, from its start to its end."""
 
-    def __init__(self, settings: Settings, app: App, supervisor: Supervisor, told: IO[bytes]) -> None:
+    def __init__(
+        self, settings: Settings, app: App, supervisor: Supervisor, told: IO[bytes], follows: str = ""
+    ) -> None:
         self._settings, self._app, self._supervisor, self._told = settings, app, supervisor, told
+        self._follows = follows
         self._stopping = asyncio.Event()
         self._node: Actors | None = None
         self._world: World | None = None
@@ -209,7 +213,8 @@ class Serving:
         settings = self._settings
         self._world = await open_world(settings)
         self._bus = await open_bus(settings)
-        node = self._node = Actors(self._app, self._world, self._bus, node_settings(settings))
+        how = replace(node_settings(settings), follows=self._follows)
+        node = self._node = Actors(self._app, self._world, self._bus, how)
         await node.start()
         self._beat_once()
         self._supervisor.say(Ready(node.facts()))
@@ -236,7 +241,8 @@ class Serving:
             await asyncio.sleep(BEAT_S)
 
     def _beat_once(self) -> None:
-        self._supervisor.say(Beat(self._node.incarnation if self._node else ""))
+        node = self._node
+        self._supervisor.say(Beat(node.incarnation, node.ownership.away_s) if node else Beat())
 
     # ---- without a supervisor
 

@@ -46,6 +46,7 @@ class Offspring:
         self.ready: Ready | None = None
         self.over: Over | None = None
         self.beats = 0
+        self.world_away_s = 0.0
         self.born_s = time.monotonic()
         self._on_ready = on_ready
         self._inbox = Inbox[FromChild](FromChild)  # type: ignore[arg-type]  # a union is no type, to mypy
@@ -106,9 +107,10 @@ class Offspring:
 
     def _hear(self, message: FromChild) -> None:
         match message:
-            case Beat(incarnation=incarnation):
+            case Beat(incarnation=incarnation, world_away_s=away_s):
                 self.beats += 1
                 self.incarnation = incarnation or self.incarnation
+                self.world_away_s = away_s
             case Ready():
                 self.ready = message
                 self._on_ready(self)

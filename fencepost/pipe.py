@@ -28,6 +28,8 @@ class Go(msgspec.Struct, tag="go", frozen=True):
     log_format: Literal["auto", "console", "json"]
     log_level: str
     verbose: bool = False
+    follows: str = ""
+    """The incarnation of the process before it."""
 
 
 class Stop(msgspec.Struct, tag="stop", frozen=True):
@@ -35,9 +37,13 @@ class Stop(msgspec.Struct, tag="stop", frozen=True):
 
 
 class Beat(msgspec.Struct, tag="beat", frozen=True):
-    """The loop runs; `incarnation` is empty until the node has joined."""
+    """The loop runs; `incarnation` is empty until the node has joined.
+
+    `world_away_s`: how long ago the world last answered the node.
+    """
 
     incarnation: str = ""
+    world_away_s: float = 0.0
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True):

@@ -18,14 +18,16 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import structlog
 
 from fencepost.world import Refused, Unusable, WorldError
 
+from . import orphans
 from .cli.exits import CommandError, Exit
 from .errors import Unavailable
 from .offspring import Offspring
-from .renewal import renewed
+from .renewal import RENEWALS, renewed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -89,6 +91,7 @@ class Supervisor:
     _served: bool = False
     _blocked: Blocked | None = None
     _blocked_run: str = ""
+    _last: str = ""
     _deaths: int = 0
     _signal: int = 0
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -103,6 +106,7 @@ class Supervisor:
         for one in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(one, self._on_signal, one)
         try:
+            orphans.adopt()
             if await self._reached():
                 while await self._lived():
                     pass
@@ -158,7 +162,7 @@ class Supervisor:
             return False
         child = self._child = self._spare if self._spare and self._spare.lives else self._spawned()
         self._spare = None
-        child.go(self.go)
+        child.go(msgspec.structs.replace(self.go, follows=self._last))
         code = await self._tended(child)
         self._child = None
         try:
@@ -167,7 +171,8 @@ class Supervisor:
             child.close()
 
     def _spawned(self) -> Offspring:
-        return Offspring({**os.environ, "PYTHONHASHSEED": str(self._seed)}, self._on_ready, self.stdout)
+        around = {**os.environ, "PYTHONHASHSEED": str(self._seed), orphans.MARK: str(os.getpid())}
+        return Offspring(around, self._on_ready, self.stdout)
 
     def _on_ready(self, child: Offspring) -> None:
         self._served = True
@@ -199,6 +204,8 @@ class Supervisor:
         if blocked:
             await self._note_blocked(blocked)
         if child.incarnation:
+            self._last = child.incarnation
+            orphans.kill(but=self._spare.pid if self._spare else None)  # before others take over what they still do
             self._leave(child.incarnation)
         if self._stopping.is_set():
             return False
@@ -239,6 +246,10 @@ class Supervisor:
             await asyncio.sleep(every_s)
             if child.incarnation and not await renewed(self.upkeep.renew, child.incarnation, every_s):
                 log.warning("the incarnation was declared dead, its process is ended", incarnation=child.incarnation)
+                child.kill()
+                return
+            if child.world_away_s > RENEWALS * every_s:
+                log.warning("the store answers us, and not the node process: it is ended", pid=child.pid)
                 child.kill()
                 return
 

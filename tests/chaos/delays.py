@@ -7,7 +7,6 @@ could do anything (the database is away) does not count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING
 from fencepost.world import events as ev
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fencepost.world.events import Event
 
 BODY_S = 4.5

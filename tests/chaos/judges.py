@@ -6,12 +6,12 @@ Each judge yields a sentence for each thing that is wrong.
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,12 +19,14 @@ import msgspec
 from fencepost.world import events as ev
 from fencepost.world.instants import from_us
 from tests.chaos.stack import SCHEMA
-from tests.e2e.orders_program import EXAMPLE, KINDS, summary
+from tests.e2e.orders_program import KINDS, summary
 from tests.simulation import checkers
 from tests.simulation.checkers import Seen
 from tests.simulation.replay import replays_to_the_same_end
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import asyncpg
 
     from tests.chaos.nodes import Node
@@ -45,7 +47,6 @@ FROM_THE_LOG = (
 CLOCKS_S = 1.1
 """A batch may propose an instant so much ahead of the world's clock."""
 SAID = ("Traceback (most recent", "never retrieved", "Exception ignored", "never awaited", "Fatal Python error")
-STEP_OF = {"charges": "charge", "shipments": "ship", "notifications": "notify"}
 
 
 @dataclass(frozen=True)
@@ -103,23 +104,31 @@ def rows_say_what_logs_say(runs: list[Finished]) -> Iterator[str]:
             yield f"{run.run_id}: its row is at tick {run.row['tick']}, its log has {ticks}"
 
 
-def runs_replay(runs: list[Finished]) -> Iterator[str]:
+def runs_replay(runs: list[Finished], app: Path) -> Iterator[str]:
     """Cold replay of what has ended."""
     for run in runs:
         if run.row["ended_at"] is not None:
-            found = replays_to_the_same_end(checkout(), run.run_id, run.log, run.row["decided_seq"] - 1)
+            flow = loaded(code_of(run.log[-1].body) or app)
+            found = replays_to_the_same_end(flow, run.run_id, run.log, run.row["decided_seq"] - 1)
             yield from (f"{run.run_id}: {what}" for what in found)
 
 
-@cache
-def checkout() -> Any:
-    """Return the example's workflow."""
-    spec = importlib.util.spec_from_file_location("app", EXAMPLE / "app.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["app"] = module  # as the nodes call it: names of types are in the logs
-    spec.loader.exec_module(module)
+def code_of(end: ev.EventBody) -> Path | None:
+    """Return the file whose lines the traceback of a failed run names."""
+    trace = end.error.traceback if isinstance(end, ev.RunFailed) else ""
+    named = re.search(r'File "(.*/app\.py)"', trace)
+    return Path(named[1]) if named else None
+
+
+def loaded(app: Path) -> Any:
+    """Return the workflow of an app's file, loaded under the name nodes give it: types are named in logs."""
+    module = sys.modules.get("app")
+    if module is None or module.__file__ != str(app):
+        spec = importlib.util.spec_from_file_location("app", app)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules["app"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     return module.checkout
 
 

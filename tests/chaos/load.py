@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fencepost import Client
 from fencepost.errors import Unavailable
+from tests.chaos.delays import now
 from tests.e2e.orders_program import EXAMPLE, summary
 
 if TYPE_CHECKING:
-    from fencepost import RunHandle
+    import random
+
+    from fencepost import Client, RunHandle
 
 WAITED_MAX = 8
 AGAIN_S = 0.2
@@ -37,6 +38,7 @@ class Load:
     run_ids: dict[str, str] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     slowest_start_s: float = 0.0
+    slowest_start: str = ""
     tries: int = 0
     _waiters: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -51,7 +53,9 @@ class Load:
     async def _start(self, client: Client, line: Any) -> None:
         began_s = time.monotonic()
         first = await self._accepted(client, line)
-        self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began_s)
+        took_s = time.monotonic() - began_s
+        if took_s > self.slowest_start_s:
+            self.slowest_start_s, self.slowest_start = took_s, f"{line.id} as {first.run_id}, accepted {now():%H:%M:%S.%f}"
         again = await self._accepted(client, line)
         self.run_ids[line.id] = first.run_id
         if again.run_id != first.run_id or not again.existing:
@@ -85,7 +89,8 @@ class Load:
     async def finish(self, within_s: float) -> None:
         """Let those who wait for results hear them."""
         _, late = await asyncio.wait(self._waiters, timeout=within_s) if self._waiters else ((), ())
-        self.broken += [f"{len(late)} who wait for a result have not heard it {within_s:g} s after the end"] * bool(late)
+        if late:
+            self.broken.append(f"{len(late)} who wait for a result have not heard it {within_s:g} s after the end")
         self.stop()
 
     def stop(self) -> None:

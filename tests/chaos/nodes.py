@@ -9,10 +9,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FENCEPOST = Path(sys.executable).with_name("fencepost")
 POLL_S = 0.02

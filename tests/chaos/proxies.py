@@ -5,6 +5,8 @@
     hold        connections stay and nothing passes; what was sent arrives when the link is healed (TCP repeats it)
     swallow     connections stay and nothing passes, ever: what lost bytes is reset when the link is healed (a NAT
                 that forgot, a machine that came back without its memory)
+
+The first two are told to whoever is connected; the others it has to find out.
 """
 
 from __future__ import annotations
@@ -45,18 +47,22 @@ class Proxy:
         self.how: How = "flow"
         self.port = 0
         self._links: set[Link] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._passing = asyncio.Event()
         self._passing.set()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._met, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._on_met, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         assert self._server is not None
         self._server.close()
         self.turn("cut")
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def turn(self, how: How) -> None:
         """Let it be so from now on. From `swallow`, connections that lost bytes are reset."""
@@ -68,6 +74,11 @@ class Proxy:
             self._passing.clear()
         else:
             self._passing.set()
+
+    def _on_met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._met(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.how == "cut":

@@ -13,11 +13,9 @@ import shutil
 import subprocess
 import sys
 import urllib.request
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
@@ -27,6 +25,10 @@ from fencepost.world import PostgresServer, migrate
 from tests.chaos.nodes import Node
 from tests.chaos.proxies import Proxy
 from tests.e2e.orders_program import EXAMPLE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
 LEASE_S = 3.0
 LOOP_DEAD_S = 4.0

@@ -6,7 +6,7 @@ import asyncpg
 import pytest
 
 from fencepost.world import Batch, ClaimLost, Offer, RunNotFound, Superseded, Unavailable
-from fencepost.world.postgres import PostgresWorld, appending
+from fencepost.world.postgres import PostgresWorld, appending, creating
 from fencepost.world.postgres.journal import Bounds
 from fencepost.world.postgres.writing import Writing
 from tests.contract.logs import (
@@ -255,25 +255,29 @@ async def test_whoever_locks_several_runs_locks_them_in_one_order(callers, world
     await asyncio.gather(one, other)
 
 
-async def test_whoever_makes_several_ids_makes_them_in_one_order(url, world, session, watch):
+async def create_in(session, world, node, chain_ids):
+    """Create runs in one call, in this order."""
+    asks = [creating.prepare(a_run(f"run_{node}{chain_id}", chain_id=chain_id), 2**24) for chain_id in chain_ids]
+    statement = world._statements["create"]
+    parameters = world._writing._creations._outlet.parameters(asks)
+    return await session.fetch(statement.text, *statement.arguments(parameters))
+
+
+async def test_whoever_makes_several_ids_makes_them_in_one_order(callers, world, session, watch):
     """As with runs: a session that is about to make m1 and m2 stops both creations halfway."""
     await session.execute(f"ALTER FUNCTION {SCHEMA}.create_v1 SET lock_timeout = '30s'")
     await session.execute("BEGIN")
     await session.execute(f"INSERT INTO {SCHEMA}.chains VALUES ('m1', 'x'), ('m2', 'x')")
-    nodes = [await PostgresWorld.connect(url) for _ in range(2)]
-
-    creating = [
-        asyncio.gather(*(nodes[0].create(a_run(f"run_0{chain}", chain_id=chain)) for chain in ("z", "m1", "a"))),
-        asyncio.gather(*(nodes[1].create(a_run(f"run_1{chain}", chain_id=chain)) for chain in ("a", "m2", "z"))),
-    ]
+    one = asyncio.create_task(create_in(callers[0], world, 1, ["z", "m1", "a"]))
+    await waiting(watch, 1)
+    other = asyncio.create_task(create_in(callers[1], world, 2, ["a", "m2", "z"]))
     await waiting(watch, 2)
     await session.execute("ROLLBACK")
 
-    made = [answer for answers in await asyncio.gather(*creating) for answer in answers]
-    assert sorted(answer.existing for answer in made) == [False, False, False, False, True, True]
-    assert len({answer.run_id for answer in made}) == 4
-    for node in nodes:
-        await node.close()
+    made = [tuple(row)[:2] for rows in await asyncio.gather(one, other) for row in rows]
+
+    first = [("created", "run_1z"), ("created", "run_1m1"), ("created", "run_1a")]
+    assert made == [*first, ("existing", "run_1a"), ("created", "run_2m2"), ("existing", "run_1z")]
 
 
 async def test_who_creates_a_chain_that_is_being_made_gets_what_was_made(world, session, watch):

@@ -190,9 +190,16 @@ async def test_one_statement_for_many_batches_does_what_sqlite_does_with_each(wo
         assert list(map(told, answers)) == list(map(told, expected)), (step, batches)
         assert await state(world) == await state(twin), (step, batches)
         clock.turn(seconds=chance.random.choice([0, 1, 20]))
+        if step % 5 == 0:
+            assert await stalled(world) == await stalled(twin)
         if step == 10:
             await world.leave(nodes[1])
             await twin.leave(nodes[1])
+
+
+async def stalled(world):
+    """Stall all runs that live."""
+    return [type(await outcome_of(world.stall(run_id, None, "why"))) for run_id in RUNS]
 
 
 async def drawn(chance, twin):
@@ -224,6 +231,31 @@ async def test_two_batches_of_one_run_in_one_statement_are_both_written(world):
     assert isinstance(answers[4], errors.StaleLog), "a cancel it has not seen came before it"
     assert [event.seq for event in await whole_log(world)] == [1, 2, 3, 4, 5]
     assert (await world.find("run_1")).seq == 5
+
+
+async def test_one_key_that_is_there_makes_the_whole_batch_a_repetition(world):
+    await world.create(a_run())
+    await outside(world, cancel("k2"))
+
+    answer = await outside(world, cancel("k1"), cancel("k2"), known=2)
+
+    assert (answer.repeated, answer.first_seq, (await world.find("run_1")).seq) == (True, 2, 2)
+
+
+async def test_a_retry_leaves_the_offer_of_the_next_attempt_and_an_end_does_not(world):
+    decider = await Decider.of_new(world)
+    await decider.begin(created(), started(await world.join(a_member())))
+    await decider.append(offers=(Offer("0.0", "default", 2, 1), Offer("0.1", "default", 1, 1)))
+
+    await outside(world, retrying(drains=True))
+    offered = [await world.offers("shop", "default", 10)]
+    decider.known += 1
+    await decider.append(started((await world.open("run_1")).claims[0].incarnation, token="t2", attempt=3))
+    await decider.append(offers=(Offer("0.0", "default", 4, 1), Offer("0.1", "default", 1, 1)))
+    await outside(world, completed(token="t2", attempt=3))
+    offered.append(await world.offers("shop", "default", 10))
+
+    assert offered == [(("run_1", "0.0"), ("run_1", "0.1")), (("run_1", "0.1"),)]
 
 
 @pytest.mark.parametrize(

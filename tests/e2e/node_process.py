@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import signal
 
 APP = """
-import asyncio, pathlib, re, time
+import asyncio, os, pathlib, re, time
 from fencepost import sleep, step, workflow
 
 @step
@@ -29,6 +29,16 @@ def mark(name: str, seconds: float) -> str:
     with pathlib.Path(name).open("a") as file:
         file.write("ended\\n")
     return name
+
+@step(isolate=True)
+def chewed(name: str) -> None:
+    with pathlib.Path(name).open("a") as file:
+        file.write(f"{os.getpid()}\\n")
+    re.match("(a+)+$", "a" * 64 + "b")  # keeps the GIL of its process for ever
+
+@workflow
+async def chews(name: str) -> None:
+    await chewed(name)
 
 @workflow
 async def twice(n: int) -> int:

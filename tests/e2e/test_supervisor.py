@@ -60,7 +60,10 @@ def test_a_node_serves_and_a_signal_lets_its_steps_end(node, run, folder):
 
     assert code == 0
     assert (folder / "a").read_text() == "began\nended\n"
-    assert (ready["workflows"], ready["queues"]) == (["keeps_the_gil", "marked", "spins", "twice"], ["default"])
+    assert (ready["workflows"], ready["queues"]) == (
+        ["chews", "keeps_the_gil", "marked", "spins", "twice"],
+        ["default"],
+    )
     assert not psutil.pid_exists(ready["pid"])
 
 
@@ -93,6 +96,19 @@ def test_a_node_process_that_is_killed_is_followed_by_another_that_goes_on(node,
     assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
     assert ended.returncode == 0, ended.stderr
     assert (folder / "a").read_text() == "began\nbegan\nended\n"
+
+
+def test_what_an_isolated_step_still_does_ends_before_another_node_does_it_again(node, run, folder):
+    serving = node()
+    child = serving.ready()
+    assert run("start", "chews", "--id", "a", "--arg", "name=a").returncode == 0
+    until_written(folder / "a")
+    body = psutil.Process(int((folder / "a").read_text()))
+
+    child.kill()
+    serving.ready()
+
+    assert not body.is_running()
 
 
 def test_one_that_stands_by_takes_over(node):

@@ -78,9 +78,13 @@ class Creations:
         patient: bool,  # noqa: ARG002  (new ids are always waited for)
     ) -> Sequence[Created | Exception | None]:
         """See Outlet."""
-        attributes = [(ask.new.run_id, *item) for ask in asks for item in ask.new.attributes.items()]
-        parameters = columns(RUN, [self._columns(ask) for ask in asks]) | columns(ATTRIBUTE, attributes)
+        parameters = self.parameters(asks)
         return await flushed(self._connections, self._statements["create"], parameters, asks, _verdict_of)
+
+    def parameters(self, asks: Sequence[Creation]) -> Mapping[str, Sequence[Any]]:
+        """Return the parameters of `create_v1`."""
+        attributes = [(ask.new.run_id, *item) for ask in asks for item in ask.new.attributes.items()]
+        return columns(RUN, [self._columns(ask) for ask in asks]) | columns(ATTRIBUTE, attributes)
 
     async def find(self, asks: Sequence[Creation]) -> Sequence[Created | None]:
         """See Outlet. Not needed: creating is idempotent by its ids."""
