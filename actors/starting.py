@@ -70,6 +70,8 @@ def read_envelope(body: bytes, headers: Mapping[str, str] | None = None) -> Enve
         raise InvalidInput(f"the start message does not fit: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f'the start message is not JSON ({error}): send an object such as {{"input": …}}') from None
+    if any("\0" in text for pair in envelope.attributes.items() for text in pair):
+        raise InvalidInput("an attribute holds the character NUL, which no store can search for")
     named = envelope.id or (headers or {}).get("Nats-Msg-Id", "")
     return msgspec.structs.replace(envelope, id=checked_id(named), at=_checked_instant(envelope.at))
 

@@ -184,7 +184,8 @@ async def test_another_isolation_behind_a_pooler_writes_nothing(database):
     world = await database.connect(mode="pooled")
 
     assert any("nothing is written" in warning for warning in world.warnings)
-    assert "read committed" in await said(world.create(a_run()))
+    sentence = await said(world.create(a_run()), Unavailable)
+    assert "another isolation than read committed and nothing was written: reset" in sentence
 
 
 async def test_a_server_as_it_should_be_is_warned_of_nothing(database):

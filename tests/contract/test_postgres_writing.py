@@ -242,20 +242,18 @@ async def test_one_key_that_is_there_makes_the_whole_batch_a_repetition(world):
     assert (answer.repeated, answer.first_seq, (await world.find("run_1")).seq) == (True, 2, 2)
 
 
-async def test_a_retry_leaves_the_offer_of_the_next_attempt_and_an_end_does_not(world):
-    decider = await Decider.of_new(world)
-    await decider.begin(created(), started(await world.join(a_member())))
-    await decider.append(offers=(Offer("0.0", "default", 2, 1), Offer("0.1", "default", 1, 1)))
+async def test_from_outside_an_end_takes_the_offer_of_its_operation_and_a_retry_does_not(world):
+    """Also where both share a statement."""
+    node = await world.join(a_member())
+    for run_id in ("run_1", "run_2"):
+        decider = await Decider.of_new(world, run_id)
+        await decider.begin(created(), started(node))
+        await decider.append(offers=(Offer("0.0", "default", 2, 1), Offer("0.1", "default", 1, 1)))
 
-    await outside(world, retrying(drains=True))
-    offered = [await world.offers("shop", "default", 10)]
-    decider.known += 1
-    await decider.append(started((await world.open("run_1")).claims[0].incarnation, token="t2", attempt=3))
-    await decider.append(offers=(Offer("0.0", "default", 4, 1), Offer("0.1", "default", 1, 1)))
-    await outside(world, completed(token="t2", attempt=3))
-    offered.append(await world.offers("shop", "default", 10))
+    await flush_of(world)(Batch("run_1", (retrying(drains=True),), -1), Batch("run_2", (completed(),), -1))
 
-    assert offered == [(("run_1", "0.0"), ("run_1", "0.1")), (("run_1", "0.1"),)]
+    offers = await world.offers("shop", "default", 10)
+    assert sorted(offers) == [("run_1", "0.0"), ("run_1", "0.1"), ("run_2", "0.1")]
 
 
 @pytest.mark.parametrize(

@@ -303,6 +303,12 @@ async def test_an_id_that_no_list_could_show_is_refused(local):
         await local.start(plain, id="a\nb")
 
 
+async def test_an_attribute_no_store_could_search_for_is_refused(local):
+    with pytest.raises(InvalidInput, match="NUL"):
+        await local.start("anything", attributes={"tenant": "a\0b"})
+
+
+
 class Bomb(Exception):
     def __getattribute__(self, name):
         raise RuntimeError("do not look at me")
