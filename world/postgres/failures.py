@@ -23,9 +23,6 @@ GONE: Final = (
 )
 """What a connection ends with. A statement that was under way may have committed."""
 
-WRONG_ISOLATION: Final = "FP001"
-"""What our functions raise (0002_writing.sql)."""
-
 _BUSY = "Postgres at {where} has no connection left: raise its max_connections, or run fewer nodes"
 _READ_ONLY = (
     "{where} is read-only and nothing was written: connect to the primary, or end its default_transaction_read_only"
@@ -73,8 +70,6 @@ def translated(error: Exception, where: str) -> Exception:
     """Return what to raise instead of a driver's error: the error itself when it is a bug of ours."""
     if isinstance(error, (Unavailable, ValueError)):  # the driver's errors about arguments are both its own and this
         return error
-    if getattr(error, "sqlstate", "") == WRONG_ISOLATION:
-        return Unusable(f"{where} cannot be written: {_words(error)}")
     for kinds, made in ((UNUSABLE, Unusable), (UNAVAILABLE, Unavailable)):
         for kind, sentence in kinds.items():
             if isinstance(error, kind):
