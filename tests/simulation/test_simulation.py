@@ -18,11 +18,12 @@ AT_ONCE = 10
 CAUGHT = {
     "fence_off": (2, "batches_follow_one_another"),
     "two_events_at_once": (30, "cold replay"),
-    "claims_off": (12, "the_dead_write_nothing"),
-    "whole_log_off": (85, "whole_log_means_whole"),
-    "revoked_off": (1, "decisions_saw_the_cancel"),
-    "due_moved_later": (12, "nothing would wake it"),
-    "last_batch_off": (637, "batches_follow_one_another"),
+    "claims_off": (49, "the_dead_write_nothing"),
+    "whole_log_off": (1, "whole_log_means_whole"),
+    "revoked_off": (91, "decisions_saw_the_cancel"),
+    "due_moved_later": (239, "nothing would wake it"),
+    "ahead_under_the_tick": (4, "cold replay"),
+    "last_batch_off": (532, "batches_follow_one_another"),
 }
 """For each law, a seed in which its absence shows, and which checker sees it."""
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fencepost.world import Accepted, Batch, Checks, SimulatedWorld, Unavailable
+from fencepost.world import Accepted, Batch, Checks, Share, SimulatedWorld, Unavailable
 from tests.simulation.loop import PROC
 
 if TYPE_CHECKING:
@@ -202,6 +202,8 @@ class SimWorld(SimulatedWorld):
 
 def shown(what: Any, answer: Any) -> str:
     """Return a commit as one readable line."""
+    if isinstance(answer, Share):  # its sets are in another order under another hash seed
+        return f"owns {sorted(answer.owned)}, alive {sorted(answer.alive)}, stopping {sorted(answer.stopping)}"
     if not isinstance(what, Batch):
         return f"{what or ''} {answer if answer is not None else ''}".strip()
     assert isinstance(answer, Accepted)
