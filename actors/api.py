@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import structlog
 
-from fencepost.bus import Bus, Reply, Request
+from fencepost.bus import Bus, Reply, Request, Unreachable
 from fencepost.world import (
     Batch,
     Refused,
@@ -23,7 +23,6 @@ from fencepost.world import (
     RunExists,
     RunNotFound,
     RunQuery,
-    Unavailable,
     UnknownEvent,
     World,
     WorldError,
@@ -306,9 +305,9 @@ async def _answered(work: Awaitable[Any]) -> Reply:
         return Reply(msgspec.json.encode(await work))
     except (InvalidInput, Refused) as refusal:
         return _refused(type(refusal).__name__, str(refusal))
-    except (Unavailable, UnknownEvent) as error:
+    except UnknownEvent as error:
         return _refused(type(error).__name__, str(error))
-    except WorldError as error:
+    except (WorldError, Unreachable) as error:  # the one name clients ask again for, whichever kind of it this is
         return _refused("Unavailable", str(error))
     except Exception:  # noqa: BLE001  (reported, and answered)
         bugs.report("a request failed")

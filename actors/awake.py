@@ -197,12 +197,12 @@ class Awake:
         self._around.bodies.slots.keep_only(self.run_id, decision.offers)
         offers = decision.offers.values()
         writes = bool(decision.bodies) or self._must_move_due() or self._offered.differs(offers)
+        goes_on = writes and await self._commit(decision)
         if writes:
-            await self._commit(decision)
             self._let_go_unwanted(recorded=True)
             self._offered.written(offers)
         self._offered.ring(offers, self._around.host.now())
-        return writes
+        return goes_on
 
     def _let_go_unwanted(self, *, recorded: bool = False) -> None:
         """Forget ended bodies whose outcome is recorded; end the claims of those nobody wants."""
@@ -233,7 +233,8 @@ class Awake:
         """Return events of the next batch as they stand in the log."""
         return [ev.Event(seq, self.fence.tick + 1, at, body) for seq, body in enumerate(bodies, first_seq)]
 
-    async def _commit(self, decision: Decision) -> None:
+    async def _commit(self, decision: Decision) -> bool:
+        """Write a batch and act on it. False when the code has nothing more to say to what is durable now."""
         around = self._around
         try:
             accepted = await self._append_ahead(decision) if decision.ahead else await self._append_next(decision)
@@ -250,6 +251,8 @@ class Awake:
             raise
         self._act(decision)
         await around.announce(self.run_id, self.turn.seq, self.over)
+        # What ran ahead has been answered already: to look again would be half of what deciding costs.
+        return not decision.ahead or bool(accepted.between)
 
     async def _append_next(self, decision: Decision) -> Accepted:
         """Write a batch; large values first, so that no event names what is not there."""

@@ -6,6 +6,7 @@ A slot is given back when the body has ended, not when its outcome is known: a t
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,7 @@ class Bodies:
         self._left_alone: set[str] = set()
         self._by_run: Counter[str] = Counter()
         self._kept: set[str] = set()
+        self._awaited: dict[str, asyncio.Event] = {}
 
     def knows(self, token: str) -> bool:
         """Tell whether the body of a claim runs here, is about to, or ended and nobody has taken the message yet."""
@@ -67,6 +69,8 @@ class Bodies:
     def taken(self, token: str) -> None:
         """Note that somebody has the message that a body ended, or that an expected one does not begin."""
         self._kept.discard(token)
+        if token in self._awaited:
+            self._awaited.pop(token).set()
 
     def runs_any(self, run_id: str) -> bool:
         """Tell whether a body of a run runs here."""
@@ -122,6 +126,7 @@ class Bodies:
         self._ended(running, ended)
         if still_running:
             await self._executor.ended(ended.token)
+            await self._until_taken(ended.token)  # a report needs the claim
             await self._end_claim(run_id, ended.token)
         self._running.pop(ended.token, None)
         self._left_alone.discard(ended.token)
@@ -129,6 +134,10 @@ class Bodies:
         if not self._by_run[run_id]:
             del self._by_run[run_id]
         self.slots.give_back()
+
+    async def _until_taken(self, token: str) -> None:
+        if token in self._kept:
+            await self._awaited.setdefault(token, asyncio.Event()).wait()
 
     def stop(self, run_id: str, op: str) -> None:
         """Tell the bodies of an operation to stop. What they still return is not recorded."""

@@ -103,6 +103,8 @@ class WorldClock:
 
     def __init__(self) -> None:
         self._readings: deque[tuple[datetime, float]] = deque(maxlen=self.READINGS)
+        self._best: tuple[datetime, float] | None = None
+        """The reading that lagged least, found when one comes: every decision asks for the time several times."""
 
     def tell(self, at: datetime, asked_s: float, heard_s: float) -> None:
         """Take a reading: the world said `at` at some moment between two of the monotonic clock."""
@@ -110,9 +112,11 @@ class WorldClock:
         if behind_s > heard_s - asked_s + self.STEP_S:
             self._readings.clear()  # the world's clock was set back, or another server took over
         self._readings.append((at, heard_s))
+        self._best = max(self._readings, key=lambda reading: reading[0] - timedelta(seconds=reading[1]))
 
     def at(self, now_s: float) -> datetime:
         """Return the world's time at an instant of the monotonic clock."""
-        if not self._readings:
+        if self._best is None:
             return datetime.now(UTC)
-        return max(at + timedelta(seconds=now_s - heard_s) for at, heard_s in self._readings)
+        at, heard_s = self._best
+        return at + timedelta(seconds=now_s - heard_s)

@@ -129,7 +129,7 @@ class Ownership:
 
     def _hear_of(self, share: Share) -> None:
         dead, self._alive = self._alive - share.alive, share.alive
-        for incarnation in dead:
+        for incarnation in sorted(dead):
             self._changes.died(incarnation)
         if share.stopping:
             self._changes.stop_claims(share.stopping)
