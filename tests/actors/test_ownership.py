@@ -61,7 +61,7 @@ class Seen:
         def over(why):
             self.over = why
 
-        return Changes(on_bell, gained, lost, self.died.append, lambda tokens: self.stopped.extend(tokens), over)
+        return Changes(on_bell, gained, lost, self.died.append, self.stopped.extend, over)
 
 
 @pytest.fixture

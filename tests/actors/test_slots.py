@@ -89,7 +89,7 @@ def test_a_closed_one_gives_no_slot(slots):
 
 
 def test_room_for_others_is_what_nobody_here_waits_for():
-    grew, slots = [], Slots(2, lambda run_id, op: None)
+    grew, slots = [], Slots(2, lambda *_: None)
     slots.grew = lambda: grew.append(slots.room)
 
     assert slots.room == 2
@@ -107,7 +107,7 @@ def test_room_for_others_is_what_nobody_here_waits_for():
 
 
 def test_room_grows_when_the_last_who_waits_here_is_no_longer_wanted():
-    grew, slots = [], Slots(1, lambda run_id, op: None)
+    grew, slots = [], Slots(1, lambda *_: None)
     slots.grew = lambda: grew.append(slots.room)
     slots.take("run_a", "0.0")
     slots.take("run_b", "0.0")
@@ -119,7 +119,7 @@ def test_room_grows_when_the_last_who_waits_here_is_no_longer_wanted():
 
 
 def test_a_node_that_stops_has_no_room():
-    slots = Slots(1, lambda run_id, op: None)
+    slots = Slots(1, lambda *_: None)
 
     slots.close()
 

@@ -58,20 +58,26 @@ def test_every_measurement_has_its_figures_and_its_line_in_a_table(measured):
     assert "| W0 runs without steps, 50 at once | ≥ 1,000 runs/s |" in printed
 
 
+def costs(counted, kind, commits):
+    """Tell whether runs of a kind are so many commits. Of SQLite one may hold what the node asks for all the while."""
+    made, is_exact = counted[f"{kind}_commits"], "run_syncs" in counted
+    return counted[f"{kind}_writes"] == commits and (made == commits if is_exact else commits - 1 < made <= commits)
+
+
 def test_a_run_without_steps_is_one_commit_after_its_creation(counted):
-    assert (counted["run_writes"], counted["run_commits"]) == (2, 2)
+    assert costs(counted, "run", 1 + 1)
 
 
 def test_n_steps_in_sequence_are_n_and_one_commits_after_the_creation(counted):
-    assert (counted["seq_writes"], counted["seq_commits"]) == (STEPS + 2, STEPS + 2)
+    assert costs(counted, "seq", 1 + STEPS + 1)
 
 
 def test_without_running_ahead_a_step_in_sequence_is_two_commits(counted):
-    assert (counted["strict_seq_writes"], counted["strict_seq_commits"]) == (2 * STEPS + 2, 2 * STEPS + 2)
+    assert costs(counted, "strict_seq", 1 + 2 * STEPS + 1)
 
 
 def test_a_dispatched_step_in_sequence_is_two_commits_its_claim_and_its_outcome(counted):
-    assert (counted["bus_seq_writes"], counted["bus_seq_commits"]) == (2 * STEPS + 2, 2 * STEPS + 2)
+    assert costs(counted, "bus_seq", 1 + 2 * STEPS + 1)
 
 
 def test_steps_at_once_share_their_commits(counted):
@@ -83,7 +89,7 @@ def test_dispatched_steps_at_once_share_their_commits(counted):
 
 
 def test_a_sleep_is_two_commits_after_the_creation_of_its_run(counted):
-    assert (counted["sleep_writes"], counted["sleep_commits"]) == (3, 3)
+    assert costs(counted, "sleep", 1 + 2)
 
 
 def test_a_commit_of_postgres_is_one_round_trip_and_what_is_read_does_not_grow_with_the_steps(measured):

@@ -129,7 +129,7 @@ async def test_a_run_that_moves_back_and_forth_runs_its_step_once(stack, gate, g
     assert ran == [("slow", 7, 1), ("quick", 7, 1)]
 
 
-async def test_a_step_runs_on_a_node_that_serves_its_queue(stack, on_gpu, ran):
+async def test_a_step_runs_on_a_node_that_serves_its_queue(stack, on_gpu):
     stack.app.add(on_gpu)
     _, gpu = await stack.nodes(DEFAULT, {"gpu"})
 
