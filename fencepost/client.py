@@ -39,18 +39,30 @@ class Client:
 
     @classmethod
     def connect(
-        cls, url: str | Sequence[str] = DEFAULT_URL, namespace: str = "default", *, credentials: Path | None = None
+        cls,
+        url: str | Sequence[str] = DEFAULT_URL,
+        namespace: str = "default",
+        *,
+        credentials: Path | None = None,
+        inbox_prefix: str = "_INBOX",
     ) -> Client:
         """Return a client that connects when its `async with` begins, and disconnects when it ends.
 
         Of several servers (a list, or with commas between) any will do; when the one in use goes, another one is used,
-        and what was asked is asked again.
+        and what was asked is asked again. `inbox_prefix` is where answers arrive: what this role may subscribe to.
 
         Raises:
             Unavailable: on entering: no NATS server there, or it refuses us.
             ValueError: the namespace cannot be part of a subject.
         """
-        bus = JetStreamBus(url, namespace, role="client", name="fencepost-client", credentials=credentials)
+        bus = JetStreamBus(
+            url,
+            namespace,
+            role="client",
+            name="fencepost-client",
+            credentials=credentials,
+            inbox_prefix=inbox_prefix,
+        )
         client = cls(bus)
         client._owned = bus
         client._asking.closed = NOT_ENTERED

@@ -68,6 +68,8 @@ class Settings(BaseSettings):
     """Where NATS is, several separated by commas; nats://localhost:4222 when nothing says otherwise."""
     nats_creds: Path | None = None
     """The credentials file for NATS."""
+    nats_inbox_prefix: str = "_INBOX"
+    """Where answers from NATS arrive: with `_INBOX_node` or `_INBOX_client` a role can be kept from others' answers."""
     namespace: str = Field("default", pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,31}$")
     """One world and its subjects; nothing is shared between namespaces."""
     database_url: str = ""
@@ -159,6 +161,13 @@ class Settings(BaseSettings):
     @classmethod
     def _lower(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
+
+    @field_validator("nats_inbox_prefix")
+    @classmethod
+    def _inbox(cls, value: str) -> str:
+        if not re.fullmatch(r"_INBOX(_[A-Za-z0-9_-]+)?", value):
+            raise ValueError("_INBOX, or _INBOX_ and letters, digits, '_' or '-'")
+        return value
 
     @field_validator("world")
     @classmethod

@@ -86,7 +86,11 @@ async def open_bus(settings: Settings) -> Bus:
     if settings.bus == "inprocess" or (settings.bus == "auto" and not settings.nats_url):
         return InProcessBus(settings.namespace)
     bus = JetStreamBus(
-        settings.nats_servers, settings.namespace, name=settings.node_name, credentials=settings.nats_creds
+        settings.nats_servers,
+        settings.namespace,
+        name=settings.node_name,
+        credentials=settings.nats_creds,
+        inbox_prefix=settings.nats_inbox_prefix,
     )
     try:
         await bus.open()
@@ -97,7 +101,12 @@ async def open_bus(settings: Settings) -> Bus:
 
 def connect(settings: Settings) -> Client:
     """Return a client for the settings; it connects when its `async with` begins."""
-    return Client.connect(settings.nats_servers, settings.namespace, credentials=settings.nats_creds)
+    return Client.connect(
+        settings.nats_servers,
+        settings.namespace,
+        credentials=settings.nats_creds,
+        inbox_prefix=settings.nats_inbox_prefix,
+    )
 
 
 def node_settings(settings: Settings) -> NodeSettings:

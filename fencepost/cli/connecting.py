@@ -37,6 +37,7 @@ class Where:
     namespace: str
     credentials: Path | None = None
     dev: DevFile | None = None
+    inbox_prefix: str = "_INBOX"
     database: str = ""
     """Where Postgres is, when that is the store; with its password."""
 
@@ -60,6 +61,7 @@ def where(url: str | None, namespace: str | None, folder: Path | None) -> Where:
         url=url or (dev.url if dev else settings.nats_url or DEFAULT_URL),
         namespace=dev.namespace if dev and not named else settings.namespace,
         credentials=settings.nats_creds,
+        inbox_prefix=settings.nats_inbox_prefix,
         dev=dev,
         database=_database_of(dev) if dev else settings.postgres_url,
     )
@@ -103,7 +105,12 @@ async def connected(place: Where) -> AsyncGenerator[Asking]:
     """
     try:
         bus = JetStreamBus(
-            place.url, place.namespace, role="client", name="fencepost-command", credentials=place.credentials
+            place.url,
+            place.namespace,
+            role="client",
+            name="fencepost-command",
+            credentials=place.credentials,
+            inbox_prefix=place.inbox_prefix,
         )
     except ValueError as error:
         raise CommandError(str(error), Exit.USAGE) from None

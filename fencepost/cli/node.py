@@ -85,7 +85,11 @@ def _greet(talk: Talk, settings: Settings, facts: dict[str, Any], pid: int) -> N
     known: list[str] = [] if settings.steps_only else facts["workflows"]
     serving = f"workflows {', '.join(known)}; " if known else "steps only; "
     where = f"at {redacted(settings.nats_servers)}, namespace {settings.namespace}"
-    text = f"serving {serving}queues {', '.join(facts['queues'])}; {where}, as {facts['incarnation']}, pid {pid}"
+    store = redacted(settings.postgres_url) if settings.postgres_url else f"the file {settings.world_path}"
+    text = (
+        f"serving {serving}queues {', '.join(facts['queues'])}; {where}, state in {store}, "
+        f"as {facts['incarnation']}, pid {pid}"
+    )
     if not talk.json:
         talk.note(text)
         return
@@ -100,4 +104,5 @@ def _greet(talk: Talk, settings: Settings, facts: dict[str, Any], pid: int) -> N
         queues=facts["queues"],
         namespace=settings.namespace,
         url=redacted(settings.nats_servers),
+        store=store,
     )

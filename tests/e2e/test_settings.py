@@ -259,3 +259,10 @@ logging.getLogger("fencepost.bus").warning("theirs %s", 1)
     else:
         assert "ours" in lines[0]
         assert "theirs 1" in lines[1]
+
+
+def test_an_inbox_prefix_that_answers_could_not_reach_is_refused(monkeypatch):
+    monkeypatch.setenv("FENCEPOST_NATS_INBOX_PREFIX", "mine.>")
+
+    with pytest.raises(SettingsError, match=r"NATS_INBOX_PREFIX .*_INBOX, or _INBOX_"):
+        Settings.load()

@@ -1,5 +1,6 @@
 """`fencepost node` under kills, stops and code that blocks: real processes over a file and a real nats-server."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -8,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fencepost.bus import NatsServer
 from tests.e2e.command import fencepost
 from tests.e2e.node_process import APP, NodeProcess
 
@@ -65,6 +67,22 @@ def test_a_node_serves_and_a_signal_lets_its_steps_end(node, run, folder):
         ["default"],
     )
     assert not psutil.pid_exists(ready["pid"])
+
+
+def test_the_least_rights_in_nats_are_enough_for_a_node_and_a_command(folder, tmp_path_factory):
+    rights = Path(__file__).parents[2] / "deploy" / "nats" / "permissions.conf"
+    server = NatsServer(tmp_path_factory.mktemp("nats"), config=rights.read_text())
+    asyncio.run(server.start())
+    as_node = server.url.replace("nats://", "nats://node:n@")
+    as_client = server.url.replace("nats://", "nats://client:c@")
+
+    with NodeProcess(folder, as_node, FENCEPOST_NATS_INBOX_PREFIX="_INBOX_node") as serving:
+        serving.ready()
+        inbox = {"FENCEPOST_NATS_URL": as_client, "FENCEPOST_NATS_INBOX_PREFIX": "_INBOX_client"}
+        done = fencepost("start", "twice", "-i", "21", "--wait", folder=folder, **inbox)
+    asyncio.run(server.kill())
+
+    assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
 
 
 def test_a_second_signal_ends_it_now(node, run, folder):
