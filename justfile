@@ -43,6 +43,10 @@ test *args:
 storm *args:
     {{ in_venv }} python tests/chaos/storm.py "$@"
 
+# Every way to kill, stop, cut off or crowd real nodes on Postgres, once; `--minutes 30` goes on, `--seed 7` repeats.
+chaos *args:
+    {{ in_venv }} python tests/chaos/chaos.py "$@"
+
 # Seeded simulations of the real actors; give a seed to repeat one.
 simulate *args:
     {{ in_venv }} python tests/simulation/run.py "$@"

@@ -46,6 +46,7 @@ def told(report: Report) -> str:
         f"{report.names:24} seed {report.seed:<5} {verdict:6} {report.runs:3} runs"
         f"  worst delay {report.worst_s:5.2f} s (goal {report.goal_s:g} s{met})"
         f"  last end {report.healed_s:5.1f} s after healing  slowest start {report.slowest_start_s:5.2f} s"
+        f"  slowest stop {report.slowest_stop_s:4.2f} s"
         f"  repairs {sum(report.repairs.values()):2}  idle {report.busiest:4.0%}  took {report.took_s:3.0f} s"
     )
 
@@ -107,7 +108,9 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--orders", type=int, default=60)
     parser.add_argument("--span", type=float, default=8.0, help="over how many seconds orders are started")
-    parser.add_argument("-v", "--verbose", action="count", default=0, help="explain what missed its goal, too; twice: all")
+    parser.add_argument(
+        "-v", "--verbose", action="count", default=0, help="explain what missed its goal, too; twice: all"
+    )
     try:
         reports = asyncio.run(played(parser.parse_args()))
     except asyncio.CancelledError:

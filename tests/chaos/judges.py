@@ -46,7 +46,15 @@ FROM_THE_LOG = (
 )
 CLOCKS_S = 1.1
 """A batch may propose an instant so much ahead of the world's clock."""
-SAID = ("Traceback (most recent", "never retrieved", "Exception ignored", "never awaited", "Fatal Python error")
+SAID = (
+    "Traceback (most recent",
+    "never retrieved",
+    "Exception ignored",
+    "never awaited",
+    "Fatal Python error",
+    "the store answers us, and not the node process",  # both have the same link
+)
+DIED = "the node process died"
 
 
 @dataclass(frozen=True)
@@ -238,6 +246,13 @@ def nodes_said_nothing_odd(nodes: list[Node], may_say: tuple[str, ...]) -> Itera
             )
             if odd or is_error:
                 yield f"node {node.name} said {text[:3000]}"
+
+
+def no_node_process_died(nodes: list[Node]) -> Iterator[str]:
+    for node in nodes:
+        died = sum(line.get("event", "").startswith(DIED) for line in node.lines())
+        if died:
+            yield f"{died} processes of node {node.name} died, and nobody killed them:\n{node.tail(8)}"
 
 
 def postgres_said_nothing_odd(log: str) -> Iterator[str]:

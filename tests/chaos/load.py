@@ -55,7 +55,10 @@ class Load:
         first = await self._accepted(client, line)
         took_s = time.monotonic() - began_s
         if took_s > self.slowest_start_s:
-            self.slowest_start_s, self.slowest_start = took_s, f"{line.id} as {first.run_id}, accepted {now():%H:%M:%S.%f}"
+            self.slowest_start_s, self.slowest_start = (
+                took_s,
+                f"{line.id} as {first.run_id}, accepted {now():%H:%M:%S.%f}",
+            )
         again = await self._accepted(client, line)
         self.run_ids[line.id] = first.run_id
         if again.run_id != first.run_id or not again.existing:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ class Node:
         self._supervisor: subprocess.Popen[bytes] | None = None
         self.codes: list[int] = []
         """Exit codes of supervisors that were asked to stop."""
+        self.stops_s: list[float] = []
+        """How long that took."""
 
     # ---- life
 
@@ -61,6 +64,7 @@ class Node:
     async def stop(self) -> int:
         """Ask it to stop, and return its exit code."""
         assert self._supervisor is not None
+        began_s = time.monotonic()
         self._supervisor.send_signal(signal.SIGTERM)
         try:
             code = await asyncio.to_thread(self._supervisor.wait, STOPPED_S)
@@ -68,6 +72,7 @@ class Node:
             code = -1
             self.kill("both")
         self.codes.append(code)
+        self.stops_s.append(time.monotonic() - began_s)
         return code
 
     # ---- attacks

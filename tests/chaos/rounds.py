@@ -9,7 +9,7 @@ import time
 import uuid
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -21,7 +21,8 @@ from tests.chaos.scenarios import Attack, Scenario
 from tests.chaos.stack import SCHEMA, Stack, stacked
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from fencepost import Client
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 FINISH_S = 60.0
 """How long after healing everything must have ended."""
 TIDY_S = 15.0
+LATE_S = 15.0
+"""How much later than its goal a run may go on, on a machine that does other things as well."""
 HEARD_S = 25.0
 IDLE_S = 2.0
 IDLE_CPU_MAX = 0.35
@@ -55,6 +58,8 @@ class Report:
     repairs: dict[str, int] = field(default_factory=dict)
     """By incarnation."""
     busiest: float = 0.0
+    slowest_stop_s: float = 0.0
+    """Of nodes that have nothing to do."""
     runs: int = 0
     took_s: float = 0.0
     logs: str = ""
@@ -94,18 +99,30 @@ async def play(scenarios: Sequence[Scenario], seed: int, folder: Path, size: Siz
     bound = next((one.max_connections for one in scenarios if one.max_connections), None)
     with marking(mark):
         async with stacked(folder, nodes=size.nodes, settings=report.settings, max_connections=bound) as stack:
-            await _play_on(stack, scenarios, rng, size, report)
+            if any(one.twins for one in scenarios):
+                twin = await stack.add_node("twin", called=stack.nodes[0].name)
+                await twin.until_ready()
+            load = Load(drawn(rng, size.orders), size.span_s * max(one.stretch for one in scenarios))
+            await _play_on(stack, scenarios, rng, load, report)
+            evidence = await _gathered(stack, report)
             await _stop(stack, report)
+            report.broken += evidence.judged(stack, load)
             report.broken += judges.nodes_said_nothing_odd(
                 stack.nodes, tuple(what for one in scenarios for what in one.may_say)
             )
+            if all(one.spares for one in scenarios):
+                report.broken += judges.no_node_process_died(stack.nodes)
+            report.runs = len(evidence.runs)
+            found = [delay for run in evidence.runs for delay in delays(run.run_id, run.log, report.faults)]
+            report.worst = max(found, default=None)
+            if report.worst_s > report.goal_s + LATE_S:
+                report.broken.append(f"a run stood still for {report.worst_s:.1f} s")
             report.logs = "\n".join(f"{node.name}:\n{node.tail(SHOWN, matters)}" for node in stack.nodes)
     report.took_s = time.monotonic() - began_s
     return report
 
 
-async def _play_on(stack: Stack, scenarios: Sequence[Scenario], rng: random.Random, size: Size, report: Report) -> None:
-    load = Load(drawn(rng, size.orders), size.span_s)
+async def _play_on(stack: Stack, scenarios: Sequence[Scenario], rng: random.Random, load: Load, report: Report) -> None:
     async with stack.client() as client, _asking(client, report):
         loading = asyncio.create_task(load.run(client))
         try:
@@ -120,7 +137,8 @@ async def _play_on(stack: Stack, scenarios: Sequence[Scenario], rng: random.Rand
             loading.cancel()
             load.stop()
             await asyncio.gather(loading, return_exceptions=True)
-    await _judge(stack, load, report)
+    report.broken += load.broken
+    report.slowest_start_s, report.slowest_start = load.slowest_start_s, load.slowest_start
 
 
 async def heal(stack: Stack) -> None:
@@ -186,28 +204,31 @@ def matters(line: dict) -> bool:
 # ---- judging
 
 
-async def _judge(stack: Stack, load: Load, report: Report) -> None:
-    broken = report.broken
-    broken += load.broken
-    report.slowest_start_s, report.slowest_start = load.slowest_start_s, load.slowest_start
+@dataclass(frozen=True)
+class Evidence:
+    """What was found when everything had ended. Judged when the nodes have stopped: links stand still then."""
+
+    runs: list[judges.Finished]
+    left: dict[str, datetime | None]
+    ledger: dict[str, list[dict[str, Any]]]
+
+    def judged(self, stack: Stack, load: Load) -> Iterator[str]:
+        """Yield what is wrong with it."""
+        yield from judges.logs_keep_the_laws(self.runs)
+        yield from judges.rows_say_what_logs_say(self.runs)
+        yield from judges.runs_replay(self.runs, stack.app(1))
+        yield from judges.the_dead_write_nothing(self.runs, self.left)
+        yield from judges.the_ledger_agrees(load.lines, self.runs, load.run_ids, self.ledger)
+        yield from judges.bodies_began_under_their_starts(self.runs, self.ledger)
+        yield from judges.postgres_said_nothing_odd((stack.folder / "postgres" / "postgres.log").read_text())
+
+
+async def _gathered(stack: Stack, report: Report) -> Evidence:
     async with stack.superuser() as connection:
-        broken += await _tidy(connection)
+        report.broken += await _tidy(connection)
         runs, left = await judges.read_runs(connection), await judges.departures(connection)
-    broken += await _idle(stack, report)
-    ledger = await stack.ledger()
-    for found in (
-        judges.logs_keep_the_laws(runs),
-        judges.rows_say_what_logs_say(runs),
-        judges.runs_replay(runs, stack.app(1)),
-        judges.the_dead_write_nothing(runs, left),
-        judges.the_ledger_agrees(load.lines, runs, load.run_ids, ledger),
-        judges.bodies_began_under_their_starts(runs, ledger),
-        judges.postgres_said_nothing_odd((stack.folder / "postgres" / "postgres.log").read_text(errors="replace")),
-    ):
-        broken += found
-    report.runs = len(runs)
-    found = [delay for run in runs for delay in delays(run.run_id, run.log, report.faults)]
-    report.worst = max(found, default=None)
+    report.broken += await _idle(stack, report)
+    return Evidence(runs, left, await stack.ledger())
 
 
 async def _tidy(connection: judges.asyncpg.Connection) -> list[str]:
@@ -243,6 +264,7 @@ async def _stop(stack: Stack, report: Report) -> None:
     """Stop all nodes as one would: each ends with 0, and nothing of them is left alive."""
     lived = [node for node in stack.nodes if node.lives]
     await stack.stop_nodes()
+    report.slowest_stop_s = max((node.stops_s[-1] for node in lived), default=0.0)
     report.broken += [
         f"node {node.name} ended with {node.codes[-1]} when it was stopped" for node in lived if any(node.codes)
     ]

@@ -65,22 +65,34 @@ class Scenario:
     may_say: tuple[str, ...] = ()
     """How errors begin that nodes may log."""
     max_connections: int | None = None
+    twins: bool = False
+    """Whether the first node has a second one of its name."""
+    spares: bool = False
+    """Whether no node process may die of it."""
+    stretch: float = 1.0
+    """How much longer than usual the load lasts."""
 
 
 SCENARIOS: dict[str, Scenario] = {}
 
 
 def scenario(
-    goal_s: float = LEASE_S + 1, *, may_say: tuple[str, ...] = (), max_connections: int | None = None
+    goal_s: float = LEASE_S + 1,
+    *,
+    may_say: tuple[str, ...] = (),
+    max_connections: int | None = None,
+    twins: bool = False,
+    spares: bool = False,
+    stretch: float = 1.0,
 ) -> Callable[[Callable[[Attack], Awaitable[None]]], Callable[[Attack], Awaitable[None]]]:
     def entered(act: Callable[[Attack], Awaitable[None]]) -> Callable[[Attack], Awaitable[None]]:
-        SCENARIOS[act.__name__] = Scenario(act.__name__, act, goal_s, may_say, max_connections)
+        SCENARIOS[act.__name__] = Scenario(act.__name__, act, goal_s, may_say, max_connections, twins, spares, stretch)
         return act
 
     return entered
 
 
-@scenario(AT_ONCE_S)
+@scenario(AT_ONCE_S, spares=True)
 async def calm(attack: Attack) -> None:
     """Nothing: what the others are compared with."""
     await attack.pause(1, 2)
@@ -122,7 +134,7 @@ async def kill_both(attack: Attack) -> None:
     node.start(attack.stack.app(1))
 
 
-@scenario()
+@scenario(LEASE_S + 3)  # while the second is not declared dead, half of the first's partitions wait for it
 async def kill_both_and_back(attack: Attack) -> None:
     """A machine dies and is back before its lease has run out: two incarnations of one name."""
     for _ in range(2):
@@ -134,19 +146,24 @@ async def kill_both_and_back(attack: Attack) -> None:
         node.start(attack.stack.app(1))
 
 
-@scenario(LEASE_S + 3)  # nobody serves until a new process does
-async def kill_all(attack: Attack) -> None:
-    """All machines die at once."""
-    await attack.pause(1, 3)
-    for node in attack.stack.nodes:
-        node.kill("both")
-    attack.faults.note("all machines killed")
-    await attack.pause(0, 2)
-    for node in attack.stack.nodes:
-        node.start(attack.stack.app(1))
-
-
 @scenario()
+async def kill_all(attack: Attack) -> None:
+    """All machines die at once. Until the first of them serves again nobody can do anything."""
+    await attack.pause(1, 3)
+    nodes = attack.stack.nodes
+    async with attack.away("all machines killed"):
+        ready = [(node, node.readies + 1) for node in nodes]
+        for node in nodes:
+            node.kill("both")
+        await attack.pause(0, 2)
+        for node in nodes:
+            node.start(attack.stack.app(1))
+        waiting = [asyncio.create_task(node.until_ready(times)) for node, times in ready]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.gather(*waiting)
+
+
+@scenario(spares=True)
 async def kill_nats(attack: Attack) -> None:
     """The nats-server dies and comes back with its store."""
     for _ in range(2):
@@ -157,7 +174,7 @@ async def kill_nats(attack: Attack) -> None:
         await attack.stack.nats.start()
 
 
-@scenario()
+@scenario(spares=True)
 async def kill_nats_store(attack: Attack) -> None:
     """The nats-server dies and comes back with nothing."""
     for _ in range(2):
@@ -188,6 +205,7 @@ async def kill_postgres_and_child(attack: Attack) -> None:
         await attack.stack.postgres.kill()
         await attack.pause(0, 1)
         attack.node().kill("child")
+        attack.faults.note("a child killed")
         await attack.pause(0.5, 2)
         await attack.stack.postgres.start()
 
@@ -211,7 +229,7 @@ async def stop_child(attack: Attack) -> None:
     await stopped(attack, "child", LOOP_DEAD_S + 1)
 
 
-@scenario()
+@scenario(spares=True)
 async def stop_child_shortly(attack: Attack) -> None:
     """The node process stands still for less than that."""
     for _ in range(2):
@@ -257,7 +275,7 @@ async def cut_off(attack: Attack, *proxies: Proxy, what: str) -> None:
     attack.faults.note(f"{what}: healed")
 
 
-@scenario()
+@scenario(spares=True)
 async def cut_nats(attack: Attack) -> None:
     """A node hears no bus any more."""
     for _ in range(2):
@@ -281,27 +299,27 @@ async def cut_both(attack: Attack) -> None:
         await cut_off(attack, *attack.stack.links[node.name].both(), what=f"{node.name} cut off")
 
 
-@scenario()
+@scenario(spares=True)
 async def cut_nats_for_all(attack: Attack) -> None:
     """No node hears the bus: all keep what they have."""
     proxies = [links.nats for links in attack.stack.links.values()]
     await cut_off(attack, *proxies, what="all cut off from NATS")
 
 
-@scenario()
+@scenario(spares=True)
 async def slow_links(attack: Attack) -> None:
     """Everything of a node is late."""
     node = attack.node()
     await attack.pause(0.5, 1)
     attack.faults.note(f"links of {node.name} slow")
     for proxy in attack.stack.links[node.name].both():
-        proxy.delay_s = attack.rng.uniform(0.02, 0.2)
+        proxy.delay_s = attack.rng.uniform(0.005, 0.05)
     await attack.pause(3, 5)
     for proxy in attack.stack.links[node.name].both():
         proxy.delay_s = 0.0
 
 
-@scenario()
+@scenario(spares=True)
 async def failover(attack: Attack) -> None:
     """Of the client's two ways to the bus one dies at a time."""
     doors = list(attack.stack.doors)
@@ -317,22 +335,20 @@ async def failover(attack: Attack) -> None:
 # ---- people
 
 
-@scenario()
+@scenario(AT_ONCE_S, twins=True)
 async def twins(attack: Attack) -> None:
-    """Two nodes of one name; then one of them dies."""
-    first = attack.node()
-    twin = await attack.stack.add_node(f"{first.name}-twin", called=first.name)
-    await twin.until_ready()
-    attack.faults.note(f"{first.name} has a twin")
+    """Two nodes of one name; a process of one of them dies, then one is stopped."""
+    both = [attack.stack.nodes[0], attack.stack.nodes[-1]]
+    await attack.pause(0.5, 2)
+    attack.rng.choice(both).kill("child")
+    attack.faults.note("a child of one of the two killed")
     await attack.pause(0.5, 1.5)
-    attack.rng.choice((first, twin)).kill("child")
-    attack.faults.note("a child of the two killed")
-    await attack.pause(0.5, 1.5)
-    await attack.rng.choice((first, twin)).stop()
-    attack.faults.note("one of the two stopped")
+    leaving = attack.rng.choice(both)
+    attack.faults.note(f"{leaving.name} is stopped")
+    await leaving.stop()
 
 
-@scenario(AT_ONCE_S)
+@scenario(AT_ONCE_S, stretch=4.0)
 async def rolling(attack: Attack) -> None:
     """New code, one node after the other."""
     version = attack.rng.randrange(2, 1000)
@@ -376,7 +392,7 @@ async def read_only(attack: Attack) -> None:
         await attack.stack.reload("default_transaction_read_only", None)
 
 
-@scenario()
+@scenario(spares=True)
 async def rows_held(attack: Attack) -> None:
     """Somebody's transaction holds the rows of live runs: theirs wait, and only theirs."""
     await attack.pause(1, 2)
@@ -393,6 +409,8 @@ async def rows_held(attack: Attack) -> None:
 @scenario(may_say=(SILENT,))
 async def storm(attack: Attack) -> None:
     """Three of all, one after the other."""
-    others = [one for one in SCENARIOS.values() if one.act not in {storm, calm} and one.max_connections is None]
+    others = [
+        one for one in SCENARIOS.values() if one.act not in {storm, calm} and not (one.max_connections or one.twins)
+    ]
     for one in attack.rng.sample(others, 3):
         await one.act(attack)
