@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 NO_ROOM_S = 0.05
-LOOK_FIRST_S = 2.0
-LOOK_MAX_S = 10.0
+LOOK_S = 2.0
 RETRY_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 UNKNOWN_FIRST_S = 5.0
 UNKNOWN_MAX_S = 300.0
@@ -57,7 +56,6 @@ class Worker:
     _incarnation: str = ""
     _stopping: bool = False
     _taking: list[Steps] = field(default_factory=list["Steps"])
-    _heard_s: float = 0.0
     _asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self, incarnation: str) -> None:
@@ -65,7 +63,7 @@ class Worker:
         self._incarnation = incarnation
         slots = self.bodies.slots
         for queue in sorted(self.queues):
-            self._taking.append(await self.bus.steps(self.app.name, queue, self._hear, lambda: slots.room))
+            self._taking.append(await self.bus.steps(self.app.name, queue, self.take, lambda: slots.room))
         slots.grew = self._room_grew
 
     def _room_grew(self) -> None:
@@ -73,37 +71,31 @@ class Worker:
             steps.room_grew()
 
     async def run(self) -> None:
-        """Look into the world for offers whose bells are late or lost, less often while there are none."""
-        pause_s = LOOK_FIRST_S
+        """Look into the world for offers whose bells are late or lost, until there are none, again and again."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._asked.wait(), pause_s)
-                pause_s = LOOK_FIRST_S
+                await asyncio.wait_for(self._asked.wait(), LOOK_S)
             self._asked.clear()
-            silent_s = self.host.monotonic_s() - self._heard_s
-            if self.bodies.slots.room and silent_s > LOOK_FIRST_S / 2:
-                found = await self._look()
-                pause_s = LOOK_FIRST_S if found else min(2 * pause_s, LOOK_MAX_S)
+            while self.bodies.slots.room and await self._look():
+                pass
 
     def look_soon(self) -> None:
         """Look at once: a node has died, and what waited there for a slot is on offer."""
-        self._heard_s = 0.0
         self._asked.set()
 
     async def _look(self) -> int:
-        """Take what is on offer and fits in; return how much there was."""
-        found = 0
+        """Take what is on offer and fits in; return how many were taken."""
+        taken = 0
         for queue in sorted(self.queues):
             try:
                 offers = await self.world.offers(self.app.name, queue, self.bodies.slots.room)
                 for run_id, op in offers:
-                    found += 1
-                    await self.take(Offering(queue, run_id, op, self.app.name))
+                    taken += await self._took(Offering(queue, run_id, op, self.app.name))
             except Unavailable as why:
                 log.warning("what is on offer cannot be read", queue=queue, why=str(why))
             except Again:
                 break
-        return found
+        return taken
 
     async def stop(self) -> None:
         """Take no more."""
@@ -111,18 +103,17 @@ class Worker:
         taking, self._taking = self._taking, []
         await asyncio.gather(*(steps.stop() for steps in taking))
 
-    async def _hear(self, offering: Offering) -> None:
-        self._heard_s = self.host.monotonic_s()
-        await self.take(offering)
-
     async def take(self, offering: Offering) -> None:
         """Claim what is offered and start its body. What is not on offer any more is settled.
 
         Raises:
             Again: there is no slot, or the world does not answer.
         """
+        await self._took(offering)
+
+    async def _took(self, offering: Offering) -> bool:
         if self.is_stale(offering.run_id, offering.op):
-            return
+            return False
         if not self.bodies.slots.take_room():
             raise Again(NO_ROOM_S)
         token = self.host.token()
@@ -133,9 +124,10 @@ class Worker:
             self.bodies.taken(token)
             self.bodies.slots.give_back()
             if isinstance(error, Refused):
-                return
+                return False
             raise
         await self._begin(offering, claimed, token)
+        return True
 
     async def _claimed(self, offering: Offering, token: str) -> Claimed:
         """Ask for the claim until there is an answer: one that is lost may stand, and nobody else would begin it.

@@ -107,6 +107,7 @@ class Node:
         self._own_host = AsyncioHost() if self._parts.host is None else None
         self.host: Host = self._parts.host or self._own_host  # type: ignore[assignment]
         self.died = asyncio.Event()
+        self._back = asyncio.Event()
         self.incarnation = ""
         self._actors: dict[str, RunActor] = {}
         self._subscriptions: list[Subscription] = []
@@ -129,7 +130,15 @@ class Node:
             bus,
             host,
             app.name,
-            Changes(self._on_bell, self._gained, self._lost, self._on_death, self.bodies.stop_claims, self._over),
+            Changes(
+                on_bell=self._on_bell,
+                gained=self._gained,
+                lost=self._lost,
+                died=self._on_death,
+                stop_claims=self.bodies.stop_claims,
+                over=self._over,
+                back=self._world_back,
+            ),
         )
         self.timers = Timers(world, host, app.name, lambda: self.ownership.owned, self._timed)
         self.sweeper = Sweeper(
@@ -303,7 +312,7 @@ class Node:
     def _gained(self) -> None:
         self.timers.look_soon()
 
-    async def _lost(self, partitions: Collection[int]) -> None:
+    def _lost(self, partitions: Collection[int]) -> None:
         """Put to sleep what another node is about to decide for."""
         going = [run_id for run_id in self._actors if partition_of(run_id, self.ringer.partitions) in partitions]
         for run_id in going:
@@ -314,6 +323,18 @@ class Node:
             self._mailboxes.post(run_id, NodeDied(incarnation))
         self.timers.look_soon()
         self.worker.look_soon()
+
+    def _world_back(self) -> None:
+        """Let everybody try again who waits for the world."""
+        back, self._back = self._back, asyncio.Event()
+        back.set()
+        self.timers.look_soon()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, at most until the world answers again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._back.wait()
 
     def _over(self, why: str) -> None:
         """Decide nothing more: the world holds this node for dead, and others do its work."""
@@ -339,6 +360,7 @@ class Node:
             announce=self._announce,
             activations=asyncio.Semaphore(settings.activations),
             world_away=WorldAway(),
+            pause=self._pause,
             report=self._report,
             lacks_workflow=self.ownership.lacks_workflow,
             offer=self._offer,

@@ -29,6 +29,7 @@ log = structlog.get_logger(__name__)
 
 EVERY_S = 0.5
 UNHEARD_S = 2.0
+STOP_S = 2.0
 
 
 class _Nothing:
@@ -36,7 +37,7 @@ class _Nothing:
         """Have nothing to stop."""
 
 
-_NOTHING = _Nothing()
+_NOTHING, _ASKED = _Nothing(), _Nothing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,15 @@ class Changes:
     on_bell: Callable[[Bell], Awaitable[None]]
     gained: Callable[[], None]
     """Look at what is due: partitions came."""
-    lost: Callable[[Collection[int]], Awaitable[None]]
+    lost: Callable[[Collection[int]], None]
     """Decide nothing more for these: they are about to be given back, or are gone."""
     died: Callable[[str], None]
     """Another incarnation is dead."""
     stop_claims: Callable[[Collection[str]], None]
     over: Callable[[str], None]
     """This node was declared dead."""
+    back: Callable[[], None]
+    """The world answers again."""
 
 
 class Ownership:
@@ -61,6 +64,7 @@ class Ownership:
     def __init__(self, world: World, bus: Bus, host: Host, app: str, changes: Changes) -> None:
         self._world, self._bus, self._host, self._app, self._changes = world, bus, host, app, changes
         self._taking: dict[int, Subscription] = {}
+        self._stopping: list[Subscription] = []
         self._alive: frozenset[str] = frozenset()
         self._unknown: set[int] = set()
         self.incarnation = ""
@@ -89,11 +93,16 @@ class Ownership:
 
     async def run(self) -> None:
         """Keep the share right, for as long as this incarnation lives."""
+        away = False
         while True:
             await asyncio.sleep(EVERY_S)
             try:
                 await self.look()
+                if away:
+                    away = False
+                    self._changes.back()
             except Unavailable as why:
+                away = True
                 log.warning("the world does not say which partitions are whose", why=str(why))
             except IncarnationDead as why:
                 self._changes.over(str(why))
@@ -109,7 +118,7 @@ class Ownership:
             share = await self._ask(give=list(self.owned))
         if self._unknown and self.newer:
             await self._pass_on()
-        await self._listen()
+        self._listen()
         self._hear_of(share)
 
     @property
@@ -117,14 +126,14 @@ class Ownership:
         return self._bus.unheard_s < UNHEARD_S
 
     async def _ask(self, *, give: Collection[int] = (), to_newer: bool = False) -> Share:
-        await self._lose(give)
+        self._lose(give)
         asked_s, hears = self._host.monotonic_s(), self._hears
         share = await self._world.share(self.incarnation, list(give), take=self.takes, to_newer=to_newer, hears=hears)
         self._host.tell_time(share.now, asked_s)
         self._answered_s = self._host.monotonic_s()
         self.newer = share.newer
-        await self._lose(self.owned - share.owned)
-        await self._gain(share.owned - self.owned)
+        self._lose(self.owned - share.owned)
+        self._gain(share.owned - self.owned)
         return share
 
     def _hear_of(self, share: Share) -> None:
@@ -136,32 +145,45 @@ class Ownership:
 
     # ---- partitions that come and go
 
-    async def _gain(self, partitions: Collection[int]) -> None:
+    def _gain(self, partitions: Collection[int]) -> None:
         self._taking |= dict.fromkeys(partitions, _NOTHING)
-        await self._listen()
+        self._listen()
         if partitions:
             log.debug("partitions came", partitions=sorted(partitions))
             self._changes.gained()
 
-    async def _listen(self) -> None:
-        """Take the bells of what is owned. Where the bus refuses, the timers do until it does not."""
-        silent = [partition for partition, taking in self._taking.items() if taking is _NOTHING and self.listens]
-        taken = await asyncio.gather(*map(self._take, silent))
-        self._taking |= {partition: taking for partition, taking in zip(silent, taken, strict=True) if taking}
+    def _listen(self) -> None:
+        """Take the bells of what is owned, beside all else: a bus that does not answer must keep no share waiting.
 
-    async def _take(self, partition: int) -> Subscription | None:
+        Where it refuses, the timers do until it does not.
+        """
+        silent = [partition for partition, taking in self._taking.items() if taking is _NOTHING and self.listens]
+        for partition in silent:
+            self._taking[partition] = _ASKED
+            self._host.spawn(self._take(partition), f"bells of partition {partition}")
+
+    async def _take(self, partition: int) -> None:
+        taking: Subscription = _NOTHING
         try:
-            return await self._bus.take(self._app, [partition], self._changes.on_bell)
+            taking = await self._bus.take(self._app, [partition], self._changes.on_bell)
         except BusError as why:
             log.warning("the bells of a partition cannot be heard yet", partition=partition, why=str(why))
-            return None
+        if self._taking.get(partition) is _ASKED:
+            self._taking[partition] = taking
+        else:  # it went meanwhile
+            await taking.stop()
 
-    async def _lose(self, partitions: Collection[int]) -> None:
+    def _lose(self, partitions: Collection[int]) -> None:
         going = [self._taking.pop(partition) for partition in sorted(partitions) if partition in self._taking]
         if going:
             log.debug("partitions go", partitions=sorted(partitions))
-            await self._changes.lost(partitions)
-            await asyncio.gather(*(subscription.stop() for subscription in going))
+            self._changes.lost(partitions)
+            self._stopping += going
+            self._host.spawn(self._stop(), "bells of partitions that went")
+
+    async def _stop(self) -> None:
+        going, self._stopping = self._stopping, []
+        await asyncio.gather(*(subscription.stop() for subscription in going))
 
     # ---- code that is older than a run
 
@@ -185,5 +207,8 @@ class Ownership:
             await self._world.retire(self.incarnation)
 
     async def drop(self) -> None:
-        """Take no bells any more."""
-        await self._lose(list(self.owned))
+        """Take no bells any more, and wait a moment for those under way."""
+        self._lose(list(self.owned))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await self._stop()

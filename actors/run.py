@@ -133,7 +133,7 @@ class RunActor:
                 if await self._stall(self._why(error)):
                     return True
             look = True
-            await asyncio.sleep(delay_s)
+            await self._around.pause(delay_s)
         raise AssertionError  # unreachable: the delays never end
 
     def _why(self, error: Exception) -> str:

@@ -37,6 +37,8 @@ class Surroundings:
     activations: asyncio.Semaphore
     world_away: Callable[[str, float], None]
     """Say that the world does not answer, at a time on the host's clock."""
+    pause: Callable[[float], Awaitable[None]]
+    """Wait some seconds, at most until the world answers again."""
     report: Callable[[StepEnded], None]
     """Record an outcome from outside, under its claim: another node decides for the run."""
     lacks_workflow: Callable[[int], bool]

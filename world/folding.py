@@ -53,7 +53,7 @@ AHEAD: Final = timedelta(seconds=1)
 OLDER_AFTER: Final = timedelta(seconds=60)
 """How long a partition waits for code as new as it had before an older node may take it."""
 
-PULSE: Final = timedelta(seconds=5)
+PULSE: Final = timedelta(seconds=2)
 """After how long without anybody's `share` the world is taken to have been away."""
 
 OWNS_CLAIMS: Final = 1

@@ -23,15 +23,21 @@ class MoodyBus(InProcessBus):
         self.unheard = 0.0
         self.refuses = False
         self.taken = []
+        self.refused = []
+        self.asked = asyncio.Event()
+        """Set once it was asked for each of the eight."""
 
     @property
     def unheard_s(self):
         return self.unheard
 
     async def take(self, app, partitions, on_bell):
+        answers = self.refused if self.refuses else self.taken
+        answers += partitions
+        if len(answers) == 8:
+            self.asked.set()
         if self.refuses:
             raise Unreachable("no server there")
-        self.taken += partitions
         return await super().take(app, partitions, on_bell)
 
 
@@ -52,7 +58,7 @@ class Seen:
             self.bells.append(bell.id)
             self.heard.set()
 
-        async def lost(partitions):
+        def lost(partitions):
             self.lost.append(set(partitions))
 
         def gained():
@@ -61,7 +67,7 @@ class Seen:
         def over(why):
             self.over = why
 
-        return Changes(on_bell, gained, lost, self.died.append, self.stopped.extend, over)
+        return Changes(on_bell, gained, lost, self.died.append, self.stopped.extend, over, lambda: None)
 
 
 @pytest.fixture
@@ -128,8 +134,8 @@ async def test_what_a_dead_node_had_is_taken_once_its_lease_has_run_out(world, c
     second, seen = await node(world, lease=timedelta(seconds=100))
     await second.look()
 
-    for _ in range(3):
-        clock.turn(seconds=4)
+    for _ in range(11):
+        clock.turn(seconds=1)
         await second.look()
 
     assert set(second.owned) == set(range(8))
@@ -181,10 +187,13 @@ async def test_a_bus_that_refuses_at_first_is_asked_again(world):
     bus.refuses = True
     owner, _ = await node(world, bus=bus)
     await owner.look()
+    await asyncio.wait_for(bus.asked.wait(), 5)
     assert set(owner.owned) == set(range(8))  # the timers do meanwhile
 
     bus.refuses = False
+    bus.asked.clear()
     await owner.look()
+    await asyncio.wait_for(bus.asked.wait(), 5)
 
     assert sorted(bus.taken) == list(range(8))
 
@@ -224,3 +233,21 @@ async def test_nothing_is_taken_back_between_giving_and_leaving(world):
     await owner.retire()
 
     assert set(owner.owned) == set()
+
+
+async def test_a_bus_that_does_not_answer_keeps_no_share_waiting(world, clock):
+    silent = asyncio.Event()
+
+    class Held(InProcessBus):
+        async def take(self, app, partitions, on_bell):
+            silent.set()
+            await asyncio.Event().wait()
+
+    owner, _ = await node(world, bus=Held())
+
+    async with asyncio.timeout(5):
+        await owner.look()
+        await silent.wait()
+        await owner.look()
+
+    assert set(owner.owned) == set(range(8))

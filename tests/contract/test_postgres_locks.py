@@ -12,7 +12,7 @@ from fencepost.world.postgres import appending
 from fencepost.world.postgres.connecting import Connections
 from fencepost.world.postgres.statements import numbered
 from tests.contract import postgres_stores
-from tests.contract.logs import BEGIN, Decider, a_member, a_run, created, dues, offer, run_started, started
+from tests.contract.logs import BEGIN, Decider, a_member, a_run, created, dues, offer, pass_time, run_started, started
 
 S = postgres_stores.SCHEMA
 MAX_VALUE_BYTES = 2**20
@@ -196,8 +196,8 @@ async def test_a_share_does_not_wait_for_a_node_that_writes_a_claim(world, other
     slow = await world.join(a_member(lease=LEASE))
     node = await world.join(a_member(name="n2"))
     await world.share(node)
-    clock.turn(seconds=3)
     await other.execute(f"SELECT FROM {S}.members WHERE incarnation = '{slow}' FOR KEY SHARE")
+    await pass_time(world, clock, node, seconds=3)
 
     held = await world.share(node)
     await other.execute("COMMIT")
