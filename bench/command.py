@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import platform
@@ -12,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +41,8 @@ def main() -> int:
     asked = _asked()
     if asked.session:
         folder, began_at = Path(asked.folder), float(asked.began_at)
-        asyncio.run(session(asked.session, asked.only, folder, quick=asked.quick, began_at=began_at))
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(session(asked.session, asked.only, folder, quick=asked.quick, began_at=began_at))
         return 0
     head, *rows = _read(asked.render) if asked.render else _measured(asked)
     tables = rendered(rows, head["machine"], head["command"])
@@ -55,7 +58,8 @@ def _read(file: Path) -> list[dict[str, Any]]:
 
 def _measured(asked: argparse.Namespace) -> list[dict[str, Any]]:
     """Return what was measured, behind a line that says where and how."""
-    measuring = Measuring(asked.only, quick=asked.quick, folder=asked.folder, json=asked.json)
+    times = asked.repetitions or (1 if asked.quick else REPETITIONS)
+    measuring = Measuring(asked.only, quick=asked.quick, times=times, folder=asked.folder, json=asked.json)
     measuring.begin({"machine": machine(), "command": _shown(asked)})
     measuring.all()
     return measuring.rows
@@ -65,6 +69,7 @@ def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure Fencepost beside the floor of this machine and its peers.")
     parser.add_argument("--only", type=_labels, default=list(LABELS), metavar="W0,COUNT", help=f"some of {LABELS}")
     parser.add_argument("--quick", action="store_true", help="small and once: to see that it works, not how fast")
+    parser.add_argument("--repetitions", type=int, default=0, metavar="N", help=f"instead of {REPETITIONS}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every measurement there, a line each")
     parser.add_argument("--render", type=Path, metavar="FILE", help="measure nothing: the tables of such a file")
     parser.add_argument("--readme", action="store_true", help="write the tables into bench/README.md")
@@ -83,7 +88,8 @@ def _labels(text: str) -> list[str]:
 
 def _shown(asked: argparse.Namespace) -> str:
     only = "" if asked.only == list(LABELS) else f" --only {','.join(asked.only)}"
-    return f"python bench/run.py{only}{' --quick' if asked.quick else ''}"
+    times = f" --repetitions {asked.repetitions}" if asked.repetitions else ""
+    return f"python bench/run.py{only}{' --quick' if asked.quick else ''}{times}"
 
 
 def machine() -> dict[str, str]:
@@ -104,6 +110,7 @@ class Measuring:
 
     only: Sequence[str]
     quick: bool
+    times: int
     folder: str
     json: Path | None
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -116,7 +123,7 @@ class Measuring:
 
     def all(self) -> None:
         """Measure everything that was asked for."""
-        for repetition in range(1 if self.quick else REPETITIONS):
+        for repetition in range(self.times):
             for pair in ("embedded", "stack"):
                 self._in_new_folder(pair, repetition, self._of(["FLOOR"]))
             for pair in PAIRS:
@@ -165,9 +172,9 @@ def _lines(pair: str, labels: list[str], folder: Path, *, quick: bool) -> Iterat
     command += ["--folder", str(folder), "--began-at", repr(time.time()), *(["--quick"] if quick else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
+        end = threading.Timer(SESSION_S_MAX, process.terminate)
+        end.start()
         try:
-            output, _ = process.communicate(timeout=SESSION_S_MAX)
-        except subprocess.TimeoutExpired:
-            process.terminate()
-            output, _ = process.communicate()
-    yield from output.splitlines()
+            yield from process.stdout
+        finally:
+            end.cancel()

@@ -120,9 +120,11 @@ class Server:
 
     async def counted(self) -> dict[str, float]:
         """Return the counts so far. A session tells what it did only now and then: all are made to."""
-        pools = (self._world._writers, self._world._connections)  # noqa: SLF001  (only from inside can it be seen)
-        for session in [session for pool in pools for session in pool._idle]:  # noqa: SLF001  (as above)
-            await session.execute("SELECT pg_stat_force_next_flush()")
+        for pool in (self._world._writers, self._world._connections):  # noqa: SLF001  (only from inside can it be seen)
+            idle, pool._idle = pool._idle, []  # noqa: SLF001  (nobody else is to take one meanwhile)
+            for session in idle:
+                await session.execute("SELECT pg_stat_force_next_flush()")
+            pool._idle += idle  # noqa: SLF001  (as above)
         seen = await self._connection.fetchrow(SEEN)
         syncs = await self._connection.fetchval(FLUSHED)
         return {"statements": float(seen["statements"]), "commits": float(seen["commits"]), "syncs": float(syncs)}

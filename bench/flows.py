@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from fencepost.actors import App, now, run_info, sleep, step, workflow
+
+if TYPE_CHECKING:
+    from fencepost.actors import Workflow
 
 PAYLOAD = "x" * 10_240
 
@@ -41,11 +46,11 @@ def spin(seconds: float) -> int:
 
 
 @step
-async def beat(pause_s: float) -> float:
-    """Return when the step began, by the machine's clock, after a moment."""
+async def beat(pause_s: float) -> tuple[float, int]:
+    """Return when the step began, by the machine's clock, and in which process, after a moment."""
     began_s = time.time()
     await asyncio.sleep(pause_s)
-    return began_s
+    return began_s, os.getpid()
 
 
 @workflow
@@ -116,8 +121,8 @@ async def spinner(seconds: float) -> int:
 
 
 @workflow
-async def pulse(beats: int, pause_s: float) -> list[float]:
-    """Do steps that take a moment each, and return when each began."""
+async def pulse(beats: int, pause_s: float) -> list[tuple[float, int]]:
+    """Do steps that take a moment each, and return when and where each began."""
     return [await beat(pause_s) for _ in range(beats)]
 
 
@@ -137,5 +142,15 @@ def note_wake_up(run_id: str, began: datetime, slept_s: float) -> None:
 
 def new_app() -> App:
     """Return an app with all of them."""
-    plain = [noop, sequence, fan, race, payload_sequence, payload_fan, clocked, clocked_cleanup, sleeper]
+    plain: list[Workflow[..., Any]] = [
+        noop,
+        sequence,
+        fan,
+        race,
+        payload_sequence,
+        payload_fan,
+        clocked,
+        clocked_cleanup,
+        sleeper,
+    ]
     return App(workflows=[*plain, spinner, pulse])

@@ -35,6 +35,8 @@ class Line:
     """How many commits one after the other nothing durable can do without; 0: not held against them."""
 
     more_is_better: bool = False
+    floor: str = ""
+    """The figure of `FLOOR` that it is held against."""
 
 
 LINES: Final = (
@@ -49,10 +51,21 @@ LINES: Final = (
     Line("10 steps at once", "W2", "fan10_ms", "ms", (50.8, 127, 99.9, 274, 32.3, 9.72)),
     Line("25 steps at once", "W2", "fan25_ms", "ms", (135, 249, 142, 293, 46.5, 13.8)),
     Line("50 steps at once", "W2", "fan50_ms", "ms", (228, 537, 174, 328, 72.1, 19.4)),
+    Line("10 steps raced, one by one", "W3", "race10_ms", "ms", (46.0, 120, 150, None, None, 10.2)),
+    Line("25 steps raced, one by one", "W3", "race25_ms", "ms", (123, 295, 203, None, None, 15.2)),
+    Line("50 steps raced, one by one", "W3", "race50_ms", "ms", (260, 359, 267, None, None, 15.9)),
     Line("10 steps of 10 KB in sequence", "W4", "pseq10_ms", "ms", (62.8, 190, 549, 275, 31.3, 22.7)),
     Line("50 steps of 10 KB in sequence", "W4", "pseq50_ms", "ms", (245, 1375, 2549, 317, 72.9, 102)),
     Line("50 steps of 10 KB at once", "W4", "pfan50_ms", "ms", (247, 538, 180, 316, 89.4, 22.7)),
-    Line("200 runs of 10 steps", "W5", "steps_s", "steps/s", (226, 88.0, 153, 653, 759, 1843), more_is_better=True),
+    Line(
+        "200 runs of 10 steps",
+        "W5",
+        "steps_s",
+        "steps/s",
+        (226, 88.0, 153, 653, 759, 1843),
+        more_is_better=True,
+        floor="pg_actors200_s",
+    ),
     Line("1,000 sleeps due together, late p50", "W7", "late_p50_ms", "ms", (1353, 4373, 627, 206, 86.4, 41.4)),
     Line("1,000 sleeps due together, late p99", "W7", "late_p99_ms", "ms", (5996, 4622, 1703, 495, 704, 140)),
     Line("the same, all over after", "W7", "total_s", "s", (9.79, 14.8, 33.9, 4.66, 4.80, 3.06)),

@@ -5,8 +5,10 @@ A process each, so that nothing of one measurement (memory, warm caches, a full 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import signal
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -36,7 +38,10 @@ INSIDE: Final = WORKLOADS | {"LAG": lag}
 
 
 async def session(pair: str, labels: Sequence[str], folder: Path, *, quick: bool, began_at: float) -> None:
-    """Measure and print a line of JSON each."""
+    """Measure and print a line of JSON each. Told to end, it ends the servers it started."""
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),  # what is printed is read by who started us

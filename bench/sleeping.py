@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .workloads import Size
 
 AWHILE_S: Final = 3600.0
-PASSIVE_S_MAX: Final = 30.0
+PASSIVE_S_MAX: Final = 120.0
 POLL_S: Final = 0.1
 
 

@@ -79,7 +79,7 @@ async def opened(
 ) -> AsyncGenerator[Stack]:
     """Open a pair in a folder; `between` may put something between the node and its world."""
     async with contextlib.AsyncExitStack() as cleanup:
-        running = servers or await cleanup.enter_async_context(serving(pair, folder))
+        running = servers if servers is not None else await cleanup.enter_async_context(serving(pair, folder))
         store = await _store(running, folder)
         cleanup.push_async_callback(store.close)
         inside, outside = await _buses(running.nats, cleanup)
