@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 WAIT_S_MAX = 25.0
+OWN_ID = "run_"
+"""What ids of runs begin with, and none of a user's (`starting.checked_id`)."""
 PIECE_BYTES = 256 * 1024
 
 
@@ -205,12 +207,12 @@ class Api:
 
     async def result(self, ask: Ask) -> dict[str, Any]:
         """Tell how a run ended; wait for it up to `wait_s`, else answer with its status."""
-        run = await self.world.find(ask.id)
-        async with self.bus.follow(f"event.{run.run_id}") as news:
+        run_id = ask.id if ask.id.startswith(OWN_ID) else (await self.world.find(ask.id)).run_id
+        async with self.bus.follow(f"event.{run_id}") as news:
             deadline_s = self.host.monotonic_s() + min(ask.wait_s, WAIT_S_MAX)
-            while (run := await self.world.find(run.run_id)).ended_at is None:
+            while (run := await self.world.find(run_id)).ended_at is None:
                 if not await self._heard(news, deadline_s, b'"over":true'):
-                    return {**views.run_view(await self.world.find(run.run_id)), "waiting": True}
+                    return {**views.run_view(await self.world.find(run_id)), "waiting": True}
         last = await self.world.more(run.run_id, run.seq - 1)
         return {"run_id": run.run_id, **views.end_view(last[-1].body)}
 

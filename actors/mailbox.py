@@ -38,6 +38,10 @@ class Mailboxes(Generic[M]):
         self._boxes[key] = [message]
         self._host.spawn(self._work(key), f"mailbox {key}")
 
+    def waiting(self, key: str) -> list[M]:
+        """Return what has come for a key since its handler was called."""
+        return self._boxes.get(key, [])
+
     @property
     def busy(self) -> int:
         """How many keys have messages, waiting or being handled."""

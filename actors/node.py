@@ -343,6 +343,9 @@ class Node:
         self.bodies.slots.close()
         self.died.set()
 
+    def _hears(self, run_id: str) -> bool:
+        return any(not isinstance(message, Passivate) for message in self._mailboxes.waiting(run_id))
+
     def _is_stale(self, run_id: str, op: str) -> bool:
         actor = self._actors.get(run_id)
         return actor is not None and actor.has_no_offer(op)
@@ -360,6 +363,7 @@ class Node:
             announce=self._announce,
             activations=asyncio.Semaphore(settings.activations),
             world_away=WorldAway(),
+            hears=self._hears,
             pause=self._pause,
             report=self._report,
             lacks_workflow=self.ownership.lacks_workflow,

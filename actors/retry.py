@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_LOST: Final = 20
 """Losses after which a step is given up (L14)."""
 
-_LOSS_FIRST_S: Final = 0.25
+_LOSS_FIRST_S: Final = 0.05
 _LOSS_MAX_S: Final = 300.0
 _TIMES_MAX: Final = 1_000_000
 

@@ -153,7 +153,8 @@ class RunActor:
         if self._awake is None:
             return False
         while await self._awake.write_next():
-            pass
+            if self._around.hears(self.run_id):
+                break  # a body may have ended: events from outside without end must not keep it waiting
         return self._rest(self._awake)
 
     def _reload_without_the_dead(self, *, swept: bool) -> None:

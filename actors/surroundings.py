@@ -37,6 +37,8 @@ class Surroundings:
     activations: asyncio.Semaphore
     world_away: Callable[[str, float], None]
     """Say that the world does not answer, at a time on the host's clock."""
+    hears: Callable[[str], bool]
+    """Tell whether something has come for a run that its actor should take before it writes more."""
     pause: Callable[[float], Awaitable[None]]
     """Wait some seconds, at most until the world answers again."""
     report: Callable[[StepEnded], None]

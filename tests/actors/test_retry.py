@@ -155,6 +155,6 @@ def test_a_policy_may_be_a_number_a_policy_or_nothing():
 def test_losses_wait_longer_each_time_and_never_more_than_five_minutes():
     delays = [loss_delay(lost) for lost in range(MAX_LOST + 1)]
 
-    assert delays[:3] == [0.25, 0.5, 1.0]
+    assert delays[:3] == [0.05, 0.1, 0.2]
     assert delays == sorted(delays)
     assert delays[-1] == loss_delay(10**6) == 300.0

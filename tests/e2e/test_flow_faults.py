@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import pathlib
 import random as stdlib_random
 import socket
@@ -13,6 +14,7 @@ import pytest
 
 from fencepost.actors import sleep, step, watch, workflow
 from fencepost.errors import RunCancelled, RunFailed, RunTerminated
+from fencepost.world import UNREAD, Batch, events
 from tests.e2e.world_and_bus import PATIENCE_S
 
 
@@ -362,3 +364,33 @@ async def test_a_run_with_too_many_events_fails_with_that_code(local):
         await local.run(endless)
 
     assert failed.value.code == "max_events"
+
+
+async def test_events_from_outside_without_end_keep_no_step_waiting(local, monkeypatch):
+    """Each batch finds news; the outcome that waits in the mailbox must be taken all the same."""
+
+    @step
+    async def quick(n: int) -> int:
+        return n
+
+    @workflow
+    async def goes_on() -> int:
+        with contextlib.suppress(asyncio.CancelledError):
+            await sleep("1h")
+        return sum([await quick(n) for n in range(5)])
+
+    append, numbers = local.world.append, itertools.count()
+
+    async def noisy(batch):
+        if batch.fence is not None:
+            news = events.CancelRequested(key=f"again {next(numbers)}")
+            await append(Batch(batch.run_id, (news,), UNREAD))
+        return await append(batch)
+
+    run = await local.start(goes_on)
+    await local.saw(run, "wait_created")
+    monkeypatch.setattr(local.world, "append", noisy)
+    local.node.tick(run.run_id)
+    await run.cancel()
+
+    assert await run.result(PATIENCE_S) == 10

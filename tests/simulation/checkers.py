@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,12 @@ from fencepost.world import Batch
 from fencepost.world import events as ev
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.simulation.ledger import Begun
     from tests.simulation.world import Commit
 
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 SETTLING = (ev.StepCompleted, ev.StepFailed, ev.StepCancelled, ev.WaitCompleted)
 GOES_WITH = {
     ev.StepStarted: ev.StepCreated,
@@ -24,6 +26,24 @@ GOES_WITH = {
     ev.WaitCompleted: ev.WaitCreated,
 }
 """What an event is about, and what must have created it."""
+
+
+def inert_starts(log: list[ev.Event]) -> set[int]:
+    """Return the positions of in-band starts that came too late: a worker was faster, or the operation is over."""
+    started: dict[str, tuple[int, int]] = {}
+    settled: set[str] = set()
+    inert: set[int] = set()
+    for event in log:
+        body = event.body
+        if isinstance(body, ev.StepStarted):
+            this = (body.attempt, body.dispatch)
+            if event.tick is not None and (body.op in settled or this <= started.get(body.op, (0, 0))):
+                inert.add(event.seq)
+            else:
+                started[body.op] = max(this, started.get(body.op, (0, 0)))
+        elif isinstance(body, SETTLING):
+            settled.add(body.op)
+    return inert
 
 
 @dataclass(slots=True)
@@ -37,6 +57,12 @@ class Seen:
     skew_s: float = 0.0
     forgiven: set[str] = field(default_factory=set)
     """Claims whose start or end the world has lost in a failover: what their bodies did is not judged."""
+
+    @property
+    def valid(self) -> list[ev.Event]:
+        """The log without the starts that are inert."""
+        inert = inert_starts(self.log)
+        return [event for event in self.log if event.seq not in inert]
 
     @property
     def batches(self) -> Iterator[tuple[Batch, Any, frozenset[str]]]:
@@ -108,7 +134,7 @@ def operations_are_legal(seen: Seen) -> Iterator[str]:
     """An operation is created once, then it goes on, and it ends once. A cancel of what is over is inert."""
     created: dict[str, type] = {}
     settled: set[str] = set()
-    for event in seen.log:
+    for event in seen.valid:
         body = event.body
         kind = GOES_WITH.get(type(body))
         if isinstance(body, ev.StepCreated | ev.WaitCreated):
@@ -158,7 +184,7 @@ def waits_are_not_early(seen: Seen) -> Iterator[str]:
 def outcomes_hold_the_latest_claim(seen: Seen) -> Iterator[str]:
     """An outcome with a token is the one of the last start of its operation (L10)."""
     token: dict[str, str] = {}
-    for event in seen.log:
+    for event in seen.valid:
         match event.body:
             case ev.StepStarted(op=op, token=started):
                 token[op] = started
@@ -178,7 +204,7 @@ def attempts_are_counted(seen: Seen) -> Iterator[str]:
     """Attempts count failures, never skip, and losses are counted apart (L14)."""
     expected: dict[str, tuple[int, int]] = {}
     running: set[str] = set()
-    for event in seen.log:
+    for event in seen.valid:
         match event.body:
             case ev.StepStarted(op=op, attempt=attempt, dispatch=dispatch):
                 if op in running:
@@ -218,11 +244,14 @@ def the_dead_write_nothing(seen: Seen) -> Iterator[str]:
     """No outcome and no start of an incarnation that had left; no loss of one that had not (L10, L14)."""
     of: dict[str, str] = {}
     running: dict[str, str] = {}
+    inert = inert_starts(seen.log)
     for batch, answer, left in seen.batches:
         for seq, body in enumerate(batch.events, answer.first_seq):
             match body:
                 case ev.StepStarted(op=op, token=token, incarnation=incarnation):
-                    of[token], running[op] = incarnation, token
+                    of[token] = incarnation
+                    if seq not in inert:
+                        running[op] = token
                     if incarnation in left:
                         yield f"{incarnation} had left when it started {op} at {seq}"
                 case ev.StepCompleted(token=token) | ev.StepRetrying(token=token) | ev.StepFailed(token=token) if token:
@@ -234,6 +263,14 @@ def the_dead_write_nothing(seen: Seen) -> Iterator[str]:
                         yield f"{op} is called lost at {seq}, but {incarnation} had not left"
                 case _:
                     pass
+
+
+def the_dead_do_not_ask(commits: Iterable[Commit]) -> Iterator[str]:
+    """Who was declared dead neither renews its lease nor has a share, ever."""
+    for commit in commits:
+        asks = commit.method == "renew" or (commit.method == "share" and commit.answer is not None)
+        if asks and commit.what in commit.left:
+            yield f"the_dead_do_not_ask: {commit.what} had left when {commit.method} was answered"
 
 
 # ---- what batches were decided from
@@ -266,10 +303,34 @@ def _between(seen: Seen, batch: Batch, answer: Any) -> list[ev.Event]:
 
 def bodies_began_under_a_claim(seen: Seen) -> Iterator[str]:
     """No body begins before its start is in the log, and none under a claim the log does not know."""
-    started = {e.body.token: e for e in seen.log if isinstance(e.body, ev.StepStarted)}
+    started = {e.body.token: e for e in seen.valid if isinstance(e.body, ev.StepStarted)}
     for token, body in seen.begun.items():
         if token not in started:
-            yield f"a body of {body.op} began under {token[:8]}, which is not in the log"
+            yield f"a body of {body.op} began under {token[:8]}, which is not in the log, or inert"
+
+
+def an_attempt_has_one_body(seen: Seen) -> Iterator[str]:
+    """Of an operation's attempt and dispatch at most one body begins, whoever was offered it."""
+    bodies: dict[tuple[str, int, int], str] = {}
+    for event in seen.log:
+        match event.body:
+            case ev.StepStarted(op=op, attempt=attempt, dispatch=dispatch, token=token) if token in seen.begun:
+                if (op, attempt, dispatch) in bodies:
+                    yield f"attempt {attempt}/{dispatch} of {op} has two bodies"
+                bodies[op, attempt, dispatch] = token
+            case _:
+                pass
+
+
+def time_is_not_ahead(seen: Seen) -> Iterator[str]:
+    """No batch has an `at` that is more than a second ahead of the world's clock, where the log allows."""
+    ats = {event.seq: event.at for event in seen.log}
+    for commit in seen.commits:
+        batch, answer = commit.what, commit.answer
+        if isinstance(batch, Batch) and batch.at is not None and not answer.repeated:
+            ahead_s = (batch.at - BEGINNING).total_seconds() - commit.at_s
+            if ahead_s > 1.0 + 1e-5 and batch.at > ats.get(answer.first_seq - 1, batch.at):
+                yield f"the batch at {answer.first_seq} is {ahead_s:.3f} s ahead of the world's clock"
 
 
 def results_are_what_bodies_returned(seen: Seen) -> Iterator[str]:
@@ -307,6 +368,8 @@ CHECKERS = (
     decisions_saw_the_cancel,
     whole_log_means_whole,
     bodies_began_under_a_claim,
+    an_attempt_has_one_body,
+    time_is_not_ahead,
     results_are_what_bodies_returned,
 )
 

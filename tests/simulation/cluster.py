@@ -17,7 +17,7 @@ from fencepost.actors.messages import Passivate
 from fencepost.actors.node import Parts
 from fencepost.actors.starting import Envelope, Starter
 from fencepost.actors.turn import Turn
-from fencepost.bus import InProcessBus
+from fencepost.bus import BusError, InProcessBus
 from fencepost.world import UNREAD, Batch, Checks, IncarnationDead, RunEnded, Unavailable
 from fencepost.world import events as ev
 from tests.simulation import flows
@@ -36,6 +36,12 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 QUIET_S = 3 * 3600.0
 
 
+class SimApp(App):
+    """What all nodes run. Its code is one version, whatever else of this folder is loaded."""
+
+    code = "simulated"
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """Which laws hold, and which turn and world are used."""
@@ -43,6 +49,8 @@ class Variant:
     checks: Checks = field(default_factory=Checks)
     turn: type[Turn] = Turn
     world: type[SimWorld] = SimWorld
+    node: type[Node] = Node
+    host: type[SimHost] = SimHost
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +90,7 @@ class Cluster:
         self.world = self.variant.world(self.loop, self.now, self.variant.checks, self._chance("line"))
         self.world.line = self.plan.line
         self.ledger = Ledger(self._chance("outside"), self.plan.temper)
-        self.app = App("sim", [*flows.FLOWS, flows.tree])
+        self.app = SimApp("sim", [*flows.FLOWS, flows.tree])
         self.places = [Place(n + 1) for n in range(self.plan.nodes)]
 
     def _chance(self, what: str) -> Random:
@@ -98,7 +106,7 @@ class Cluster:
 
     def later(self, coro: Coroutine[Any, Any, Any]) -> None:
         """Start something of the simulator's own."""
-        self.tasks.append(self.loop.create_task(coro, name="simulator"))
+        self.tasks.append(self.loop.world.run(lambda: self.loop.create_task(coro, name="simulator")))
 
     # ---- the story
 
@@ -106,15 +114,11 @@ class Cluster:
         """Live through the plan, then heal everything and wait until all is done or `QUIET_S` has passed."""
         plan = self.plan
         for place in self.places:
-            self.boot(place)
+            self.begin(place)
         for number, run in enumerate(plan.runs):
             self.later(self._client(number, run))
         if plan.faulty:
-            self.later(self._every(plan.kill_every_s, self._doom))
-            self.later(self._every(plan.pause_every_s, self._pause))
-            self.later(self._every(plan.passivate_every_s, self._passivate))
-            self.later(self._every(plan.noise_every_s, self._noise))
-            self.later(self._fail_over())
+            self.trouble()
         await asyncio.sleep(plan.lasts_s)
         await self._heal()
         ends_s = self.loop.now_s + QUIET_S
@@ -122,6 +126,19 @@ class Cluster:
             len(self.run_ids) < len(plan.runs) or self.unended()
         ):
             await asyncio.sleep(1.0)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Let what is over come to rest."""
+
+    def trouble(self) -> None:
+        """Let the faults of the plan begin."""
+        plan = self.plan
+        self.later(self._every(plan.kill_every_s, self._doom))
+        self.later(self._every(plan.pause_every_s, self._pause))
+        self.later(self._every(plan.passivate_every_s, self._passivate))
+        self.later(self._every(plan.noise_every_s, self._noise))
+        self.later(self._fail_over())
 
     def unended(self) -> list[str]:
         """Return the runs that have not ended."""
@@ -204,16 +221,34 @@ class Cluster:
 
     # ---- nodes
 
+    def begin(self, place: Place) -> None:
+        """Let a place have a node, now and when it dies."""
+        self.boot(place)
+
     def boot(self, place: Place) -> None:
         """Start a process with a node in it."""
         plan, place.boots = self.plan, place.boots + 1
         proc = place.proc = self.loop.start(f"n{place.number}.{place.boots}")
         chance = self._chance(proc.name)
         place.offset_s = chance.uniform(-plan.skew_s, plan.skew_s)
-        host = SimHost(self.loop, proc, chance, self.now, place.offset_s)
         executor = SimExecutor(self.loop, proc, self.ledger, chance, loses=0.0 if self.quiet else plan.body_lost)
+        host = self._host(place, proc, chance)
+        place.node = self._node(place, proc, Parts(host=host, executor=executor, turn=self.variant.turn))
+        self.nodes.append(place.node)
+        self.note(f"{proc.name} starts")
+        self.later(self._watch_start(proc, host.spawn(self._start(place.node), "start")))
+
+    def _host(self, place: Place, proc: Proc, chance: Random) -> SimHost:
+        return SimHost(self.loop, proc, chance, self.now, place.offset_s)
+
+    def _node(self, place: Place, _proc: Proc, parts: Parts) -> Node:
+        parts.serve_bus = False
+        return self.variant.node(self.app, self.world, InProcessBus(), self._settings(place), parts)
+
+    def _settings(self, place: Place) -> NodeSettings:
+        plan = self.plan
         queues = {"default"} if plan.late_queue and not self.quiet else {"default", "elsewhere"}
-        settings = NodeSettings(
+        return NodeSettings(
             name=f"n{place.number}",
             step_slots=plan.slots,
             queues=frozenset(queues),
@@ -222,16 +257,11 @@ class Cluster:
             shadow=plan.shadow,
             run_ahead=plan.run_ahead,
         )
-        parts = Parts(host=host, executor=executor, turn=self.variant.turn, serve_bus=False)
-        place.node = Node(self.app, self.world, InProcessBus(), settings, parts)
-        self.nodes.append(place.node)
-        self.note(f"{proc.name} starts")
-        self.later(self._watch_start(proc, host.spawn(self._start(place.node), "start")))
 
     async def _start(self, node: Node) -> str:
         try:
             await node.start()
-        except (Unavailable, IncarnationDead) as error:
+        except (Unavailable, IncarnationDead, BusError) as error:
             return repr(error)
         return ""
 

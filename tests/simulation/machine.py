@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fencepost.actors.call import Call, Done, Lost, StepInfo, Succeeded, TimedOut, attempt_async, tell
+from fencepost.actors.host import WorldClock
 from tests.simulation.ledger import Begun
 
 if TYPE_CHECKING:
@@ -21,20 +22,33 @@ CLEANUP_S = 1.0
 
 
 class SimHost:
-    """See `fencepost.actors.host.Host`. Its clock is wrong by `offset_s`."""
+    """See `fencepost.actors.host.Host`. Its clock is wrong by `offset_s`; one that `listens`, until the world tells."""
 
     def __init__(
-        self, loop: SimLoop, proc: Proc, random: Random, clock: Callable[[], datetime], offset_s: float = 0.0
+        self,
+        loop: SimLoop,
+        proc: Proc,
+        random: Random,
+        clock: Callable[[], datetime],
+        offset_s: float = 0.0,
+        *,
+        listens: bool = False,
     ) -> None:
         self.random = random
-        self._loop, self._proc, self._clock = loop, proc, clock
+        self._loop, self._proc, self._clock, self._listens = loop, proc, clock, listens
         self._offset = timedelta(seconds=offset_s)
+        self._told: WorldClock | None = None
 
     def now(self) -> datetime:
+        if self._told is not None:
+            return self._told.at(self._loop.now_s)
         return self._clock() + self._offset
 
     def tell_time(self, at: datetime, asked_s: float) -> None:
-        """Keep the wrong clock: laws must hold with it."""
+        """Take the world's clock, or keep the wrong one: laws must hold with it."""
+        if self._listens:
+            self._told = self._told or WorldClock()
+            self._told.tell(at, asked_s, self._loop.now_s)
 
     def monotonic_s(self) -> float:
         return self._loop.time()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 
 from tests.simulation import flows
+from tests.simulation.bus import Weather
 from tests.simulation.ledger import Temper
 from tests.simulation.trees import random_tree
 from tests.simulation.world import Line
 
-if TYPE_CHECKING:
-    from random import Random
+EVERYTHING = frozenset({"default", "elsewhere"})
+SERVED = (EVERYTHING, EVERYTHING, frozenset({"default"}), frozenset({"elsewhere"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,30 @@ class RunPlan:
     flow: Any
     argument: Any
     cancel_at_s: float | None
+
+
+@dataclass(slots=True)
+class Together:
+    """What nodes that share a bus have in store."""
+
+    queues: list[frozenset[str]]
+    """Of each place."""
+    steps_only: list[bool]
+    bus_only: bool = False
+    """Every step is dispatched."""
+    lease_s: float = 3.0
+    weather: Weather = field(default_factory=Weather)
+    clock_wrong_s: float = 0.0
+    """How wrong clocks are until they hear the world's; 0: they never listen."""
+    cut_every_s: float = 0.0
+    cut_s: float = 4.0
+    away_every_s: float = 0.0
+    away_s: float = 8.0
+    keeper_dies_every_s: float = 0.0
+    stop_every_s: float = 0.0
+    """How often a node is told to stop, as in a rolling deploy."""
+    notices_s: float = 6.0
+    """After how long a supervisor ends a node that hangs."""
 
 
 @dataclass(slots=True)
@@ -57,12 +83,17 @@ class Plan:
     late_queue: bool = False
     line: Line = field(default_factory=Line)
     temper: Temper = field(default_factory=Temper)
+    together: Together | None = None
     runs: list[RunPlan] = field(default_factory=list)
 
 
-def draw(random: Random) -> Plan:
-    """Return the plan of a seed."""
-    return replace(_drawn(random), run_ahead=random.random() < 0.7)
+def draw(seed: int) -> Plan:
+    """Return the plan of a seed. Whether nodes share a bus is drawn apart: nothing else moves with it."""
+    random, lot = Random(f"{seed} plan"), Random(f"{seed} others lot")
+    plan = replace(_drawn(random), run_ahead=random.random() < 0.7)
+    if lot.random() < 0.6:
+        _join_up(lot, plan)
+    return plan
 
 
 def _drawn(random: Random) -> Plan:
@@ -86,6 +117,39 @@ def _drawn(random: Random) -> Plan:
     plan.line = _line(random)
     plan.failover_every_s = _maybe(random, 0.15, 3.0)
     return plan
+
+
+def _join_up(random: Random, plan: Plan) -> None:
+    """Let the nodes of a plan share a bus and have leases."""
+    plan.nodes = random.choice((2, 2, 3, 3, 4))
+    whole = random.randrange(plan.nodes)
+    takes = random.choice([place for place in range(plan.nodes) if place != whole])
+    queues = [random.choice(SERVED) for _ in range(plan.nodes)]
+    queues[whole] = EVERYTHING
+    steps_only = [place != takes and random.random() < 0.25 for place in range(plan.nodes)]
+    if not plan.faulty:
+        plan.skew_s = 0.0
+    together = plan.together = Together(queues, steps_only)
+    together.bus_only = random.random() < 0.4
+    together.clock_wrong_s = 0.0 if plan.skew_s else random.choice((5.0, 300.0))
+    if plan.faulty:
+        together.lease_s = random.choice((2.0, 5.0))
+        together.weather = _weather(random)
+        together.cut_every_s = _maybe(random, 0.5, random.choice((2.0, 6.0)))
+        together.cut_s = random.choice((1.0, 4.0, 8.0))
+        together.away_every_s = _maybe(random, 0.25, 8.0)
+        together.away_s = random.choice((2.0, 8.0))
+        together.keeper_dies_every_s = _maybe(random, 0.4, 6.0)
+        together.stop_every_s = _maybe(random, 0.3, 6.0)
+
+
+def _weather(random: Random) -> Weather:
+    return Weather(
+        late_s=random.choice((0.002, 0.05, 0.5)),
+        lost=_maybe(random, 0.4, 0.3),
+        twice=_maybe(random, 0.4, 0.3),
+        astray=_maybe(random, 0.4, 0.2),
+    )
 
 
 def _calm(random: Random) -> Plan:

@@ -7,25 +7,32 @@ import gc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from fencepost.world import events as ev
-from tests.simulation.checkers import Seen, broken
+from tests.simulation.checkers import Seen, broken, the_dead_do_not_ask
 from tests.simulation.cluster import Cluster
+from tests.simulation.fleet import Fleet
 from tests.simulation.ledger import present
 from tests.simulation.looks import Looks
 from tests.simulation.loop import NothingToDo
 from tests.simulation.plan import draw
 from tests.simulation.replay import replays_to_the_same_end
+from tests.simulation.rest import at_rest
 from tests.simulation.variants import VARIANTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-BUGS = {"actor failed", "step could not be executed"}
+BUGS = {
+    "actor failed",
+    "step could not be executed",
+    "an outcome could not be recorded",
+    "a run could not be moved",
+    "a service of the node failed and begins again",
+}
 """What the actors log when they meet something they did not foresee."""
 
 
@@ -43,7 +50,8 @@ class Outcome:
 
 def simulate(seed: int, variant: str = "") -> Outcome:
     """Live through a seed and judge it."""
-    cluster = Cluster(seed, draw(Random(f"{seed} plan")), VARIANTS[variant])
+    plan = draw(seed)
+    cluster = (Fleet if plan.together else Cluster)(seed, plan, VARIANTS[variant])
     looks = Looks(cluster.world, cluster.plan.skew_s)
     cluster.world.looks.append(looks.look)
     wrong: list[str] = []
@@ -73,6 +81,9 @@ def _logs(cluster: Cluster) -> dict[str, list[ev.Event]]:
 def _judged(cluster: Cluster, logs: dict[str, list[ev.Event]]) -> Iterator[str]:
     yield from cluster.ledger.twice
     yield from _stalled(cluster)
+    yield from the_dead_do_not_ask(cluster.world.history.commits)
+    if isinstance(cluster, Fleet):
+        yield from at_rest(cluster)
     for run_id, log in logs.items():
         flow = cluster.run_ids[run_id].flow
         seen = _seen(cluster, run_id, log)
@@ -170,4 +181,7 @@ def _figures(cluster: Cluster, logs: dict[str, list[ev.Event]]) -> dict[str, int
         "handles": cluster.loop.handles,
         "virtual_s": int(cluster.loop.now_s),
         "repairs": sum(node.sweeper.repairs for node in cluster.nodes),
+        "shared": int(isinstance(cluster, Fleet)),
+        "claimed": sum(commit.method == "claim" for commit in cluster.world.history.commits),
+        "lapsed": cluster.world.lapsed,
     }

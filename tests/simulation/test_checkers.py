@@ -9,7 +9,7 @@ from fencepost.actors import step, workflow
 from fencepost.actors.failures import describe
 from fencepost.world import Accepted, Batch, Fence
 from fencepost.world import events as ev
-from tests.simulation.checkers import CHECKERS, Seen, broken
+from tests.simulation.checkers import CHECKERS, Seen, broken, the_dead_do_not_ask
 from tests.simulation.ledger import Begun
 from tests.simulation.loop import Proc
 from tests.simulation.replay import replays_to_the_same_end
@@ -100,6 +100,15 @@ def whole():
     return begun().body().batch(completed()).batch(ev.RunCompleted(result=RESULT))
 
 
+def ahead(seconds):
+    book = begun()
+    batch = Batch(
+        "run_1", (completed(),), 4, Fence(1, "b1"), "b2", whole_log=True, at=BEGIN + timedelta(seconds=seconds)
+    )
+    book._commit(batch, 5, Fence(2, "b2"))
+    return book
+
+
 CANCEL = ev.CancelRequested(key="k")
 DOCTORED = {
     "positions_are_dense": lambda: whole().moved(2, seq=9),
@@ -120,6 +129,8 @@ DOCTORED = {
     "decisions_saw_the_cancel": lambda: begun().outside(CANCEL).batch(created("0.1"), known=4),
     "whole_log_means_whole": lambda: begun().outside(CANCEL).batch(created("0.1"), known=4, whole_log=True),
     "bodies_began_under_a_claim": lambda: begun().body(token="t9"),
+    "an_attempt_has_one_body": lambda: begun().body().batch(started(token="t2")).body(token="t2"),
+    "time_is_not_ahead": lambda: ahead(8.0),
     "results_are_what_bodies_returned": lambda: begun().body(result=b"8").batch(completed()),
 }
 
@@ -140,6 +151,14 @@ def test_a_checker_fires_on_a_doctored_log(check):
 
 
 MORE = {
+    "a body under a start that came too late": (
+        "bodies_began_under_a_claim",
+        lambda: begun().body().batch(started(token="t2")).body(token="t2"),
+    ),
+    "a claim from outside of an attempt that runs": (
+        "attempts_are_counted",
+        lambda: begun().outside(started(token="t2")),
+    ),
     "the same attempt again without a loss": (
         "attempts_are_counted",
         lambda: begun().batch(retrying()).batch(started(token="t2", dispatch=2)),
@@ -188,6 +207,30 @@ def test_a_checker_sees_each_way_its_law_is_broken(case):
     checker, make = MORE[case]
 
     assert any(what.startswith(checker) for what in broken(make().seen)), broken(make().seen)
+
+
+def test_an_in_band_start_that_came_too_late_is_fine():
+    late = begun().body().batch(started(token="t2")).batch(completed()).batch(started(token="t3"))
+
+    assert broken(late.seen) == []
+
+
+def test_a_batch_a_little_ahead_of_the_clock_is_fine():
+    assert broken(ahead(0.9).seen) == []
+
+
+@pytest.mark.parametrize(("method", "answer"), [("renew", None), ("share", "a share")])
+def test_an_answer_to_the_dead_is_seen(method, answer):
+    commit = Commit(0.0, "n1", method, "inc_1", answer, frozenset({"inc_1"}))
+
+    assert list(the_dead_do_not_ask([commit])) != []
+
+
+def test_a_refusal_of_the_dead_is_fine():
+    refused = Commit(0.0, "n1", "share", "inc_1", None, frozenset({"inc_1"}))
+    alive = Commit(0.0, "n1", "renew", "inc_2", None, frozenset({"inc_1"}))
+
+    assert list(the_dead_do_not_ask([refused, alive])) == []
 
 
 def replayed(log):

@@ -11,15 +11,27 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fencepost.world import Accepted, Batch, Checks, Share, SimulatedWorld, Unavailable
+from fencepost.world import (
+    UNREAD,
+    Accepted,
+    Batch,
+    Checks,
+    ClaimLost,
+    Fence,
+    IncarnationDead,
+    Share,
+    SimulatedWorld,
+    Unavailable,
+)
 from tests.simulation.loop import PROC
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from datetime import datetime
     from random import Random
 
+    from fencepost.world import Claimed
     from fencepost.world.simulated import SwitchedCore
     from tests.simulation.loop import SimLoop
 
@@ -81,9 +93,16 @@ class SimWorld(SimulatedWorld):
         self.looks: list[Callable[[], None]] = []
         self.joined: dict[str, str] = {}
         self.left: set[str] = set()
+        self.cut: set[str] = set()
+        """Processes whose requests do not arrive."""
+        self.lapsed = 0
+        """How many were declared dead without a word of their supervisor."""
+        self.away = False
+        """Whether no request of anybody arrives."""
         self._loop = loop
         self._random = random
         self._what: Any = None
+        self._instead: Any = None
 
     # ---- what is written down
 
@@ -99,6 +118,43 @@ class SimWorld(SimulatedWorld):
             self.left.add(incarnation)
 
         await self._write("leave", lambda core: self._noted(body(core), incarnation))
+
+    async def claim(self, run_id: str, op: str, token: str, incarnation: str) -> Claimed:
+        claimed = await self._write("claim", lambda core: self._start_noted(core, run_id, op, token, incarnation))
+        if claimed is None:
+            raise ClaimLost(run_id, (op,))
+        return claimed
+
+    def _start_noted(self, core: SwitchedCore, run_id: str, op: str, token: str, incarnation: str) -> Claimed | None:
+        """Claim, and note it as the append that it is."""
+        seq = core.find(run_id).seq
+        claimed = core.claim(run_id, op, token, incarnation)
+        if claimed is None:
+            return self._noted(None, (run_id, op, token))
+        start = claimed.events[-1]
+        self._instead = Accepted(start.seq, start.at, Fence(0, ""), (), repeated=core.find(run_id).seq == seq)
+        return self._noted(claimed, Batch(run_id, (start.body,), UNREAD))
+
+    async def renew(self, incarnation: str) -> None:
+        await self._write("renew", lambda core: self._noted(core.renew(incarnation), incarnation))
+
+    async def share(
+        self,
+        incarnation: str,
+        give: Collection[int] = (),
+        *,
+        take: bool = True,
+        to_newer: bool = False,
+        hears: bool = True,
+    ) -> Share:
+        def body(core):
+            shared = core.share(incarnation, give, take=take, to_newer=to_newer, hears=hears)
+            return self._noted(shared, incarnation)
+
+        share = await self._write("share", body)
+        if share is None:
+            raise IncarnationDead(incarnation)
+        return share
 
     async def stall(self, run_id: str, fence: Any, why: str) -> None:
         await self._write("stall", lambda core: self._noted(core.stall(run_id, fence, why), (run_id, why)))
@@ -140,7 +196,7 @@ class SimWorld(SimulatedWorld):
         answer: asyncio.Future[Any] = self._loop.create_future()
         proc = PROC.get()
         writer = proc.name if proc is not None and proc is not self._loop.world else ""
-        if writer and self._chance(self.line.loses_request):
+        if writer and (self.away or writer in self.cut or self._chance(self.line.loses_request)):
             self._later(self._tell, answer, None, Unavailable("the request was lost"))
         elif writer:
             self._later(self._arrive, method, transaction, writer, answer)
@@ -150,13 +206,13 @@ class SimWorld(SimulatedWorld):
 
     def _arrive(self, method: str, transaction: Callable[[], Any], writer: str, answer: asyncio.Future[Any]) -> None:
         result = error = None
-        self._what = None
+        self._what = self._instead = None
         try:
             result = transaction()
         except Exception as refusal:  # noqa: BLE001  (it is the answer)
             error = refusal
         self._note(method, writer, result, error)
-        if writer and self._chance(self.line.loses_answer):
+        if writer and (self.away or writer in self.cut or self._chance(self.line.loses_answer)):
             self.history.note(self._loop.now_s, writer, f"  the answer to {method} is lost")
             result, error = None, Unavailable("the answer was lost")
         if writer:
@@ -186,7 +242,7 @@ class SimWorld(SimulatedWorld):
     # ---- the history
 
     def _note(self, method: str, writer: str, result: Any, error: Exception | None) -> None:
-        if method in {"open", "more", "due", "facts", "find", "now", "get_value"}:
+        if method in {"open", "more", "due", "facts", "find", "now", "get_value", "offers"}:
             return
         now_s = self._loop.now_s
         if error is not None:
@@ -194,10 +250,23 @@ class SimWorld(SimulatedWorld):
             return
         if method == "join":
             self.joined[result] = writer
-        self.history.commits.append(Commit(now_s, writer, method, self._what, result, frozenset(self.left)))
-        self.history.note(now_s, writer, f"{method} {shown(self._what, result)}")
+        before = frozenset(self.left)
+        if method == "share":
+            self._count_the_dead()
+        answer = self._instead or result
+        left = before if method in {"share", "renew"} else frozenset(self.left)  # who asks may bury others, and live
+        self.history.commits.append(Commit(now_s, writer, method, self._what, answer, left))
+        self.history.note(now_s, writer, f"{method} {shown(self._what, answer)}")
         for look in self.looks:
             look()
+
+    def _count_the_dead(self) -> None:
+        rows = self.core.connection.execute("SELECT incarnation FROM members WHERE left_at IS NOT NULL")
+        for (incarnation,) in rows.fetchall():
+            if incarnation not in self.left:
+                self.left.add(incarnation)
+                self.lapsed += 1
+                self.history.note(self._loop.now_s, "", f"{incarnation} is dead from here on")
 
 
 def shown(what: Any, answer: Any) -> str:

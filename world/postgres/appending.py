@@ -6,7 +6,7 @@ function under the locks only looks at rows.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
@@ -91,7 +91,7 @@ def prepare(batch: Batch, max_value_bytes: int) -> Append:
     line = (*_fence(batch), *_outline(batch), sort, len(events), len(effects), len(offers))
     has_key = any(key for _, _, _, key, _ in events)
     size_bytes = sum(len(json) for *_, json in events)
-    return Append(batch, line, events, [astuple(effect) for effect in effects], offers, has_key, size_bytes)
+    return Append(batch, line, events, list(effects), offers, has_key, size_bytes)
 
 
 def _json(body: EventBody, max_value_bytes: int) -> str:

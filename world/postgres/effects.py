@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..events import OUTCOMES, TERMINAL, EventBody, Outcome, StepCancelled, StepFailed, StepRetrying, StepStarted
 from ..folding import SETTLING, ends_claim
@@ -20,8 +19,7 @@ OFFER: Final = 16
 SORTS: Final = {"start": START, "end": END, "drain": DRAIN, "cancel": DRAIN, "stop": DRAIN, "twice": 0}
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(NamedTuple):
     """One line for `append_v1`; the order of the fields is that of its arrays."""
 
     effect: str
