@@ -13,7 +13,7 @@ import re
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeVar, cast, overload
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, ref
 
 from . import lint, stand_ins
 from .codec import Parameters, Returns
@@ -103,7 +103,7 @@ class Step(_Declared[P, R]):
                 f"queue {queue!r} of step {self.name!r} must be 1 to 32 letters, digits, '_' or '-', beginning with a "
                 "letter or digit: it is one token of a subject"
             )
-        _steps[self.name] = self
+        _remember(self)
 
     @property
     def is_async(self) -> bool:
@@ -123,12 +123,20 @@ async def _plain(fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return await outcome if inspect.isawaitable(outcome) else outcome
 
 
-_steps: WeakValueDictionary[str, Step[Any, Any]] = WeakValueDictionary()
+_steps: dict[str, list[ReferenceType[Step[Any, Any]]]] = {}
+
+
+def _remember(step: Step[Any, Any]) -> None:
+    known = [other for other in _steps.get(step.name, ()) if other() is not None]
+    _steps[step.name] = [*known, ref(step)]
 
 
 def find_step(name: str) -> Step[Any, Any] | None:
-    """Return the step of this process that was declared last under a name: it may be in a module no App was told of."""
-    return _steps.get(name)
+    """Return the step of this process that was declared last under a name: it may be in a module no App was told of.
+
+    One that was declared inside a function and is gone hides none that is still there.
+    """
+    return next((step for known in reversed(_steps.get(name, ())) if (step := known()) is not None), None)
 
 
 class Workflow(_Declared[P, R]):

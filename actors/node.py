@@ -365,7 +365,7 @@ class Node:
             world_away=WorldAway(),
             hears=self._hears,
             pause=self._pause,
-            report=self._report,
+            report=self.reporter.report_again,
             lacks_workflow=self.ownership.lacks_workflow,
             offer=self._offer,
             is_alive=self.ownership.is_alive,
@@ -374,10 +374,6 @@ class Node:
             shadow=settings.shadow,
             run_ahead=settings.run_ahead,
         )
-
-    def _report(self, ended: StepEnded) -> None:
-        if ended.running is not None:
-            self.reporter.report(ended.running, ended)
 
     def _offer(self, run_id: str, offer: Offer) -> None:
         """Offer a step, unless it waits for a slot here and nobody else is there to take it."""

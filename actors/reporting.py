@@ -42,6 +42,11 @@ class Reporter:
         self.busy += 1
         self._host.spawn(self._report(running, ended), f"report {running.run_id} {ended.op}")
 
+    def report_again(self, ended: StepEnded) -> None:
+        """As `report`, for what an actor had taken and another node is to hear of."""
+        if ended.running is not None:
+            self.report(ended.running, ended)
+
     async def _report(self, running: Running, ended: StepEnded) -> None:
         try:
             for delay_s in chain(RETRY_S, repeat(RETRY_S[-1])):

@@ -206,7 +206,7 @@ async def test_a_stalled_run_does_not_stay_due(local):
     await local.node.sweeper.sweep()
     await local.idle()
 
-    assert [due.id for due in await local.world.due(None, await local.world.now() + timedelta(days=1), 10)] == []
+    assert [due.id for due in await local.world.due(None, None, await local.world.now() + timedelta(days=1), 10)] == []
 
 
 async def test_time_zones_may_be_read_in_workflow_code(local):
@@ -306,7 +306,6 @@ async def test_an_id_that_no_list_could_show_is_refused(local):
 async def test_an_attribute_no_store_could_search_for_is_refused(local):
     with pytest.raises(InvalidInput, match="NUL"):
         await local.start("anything", attributes={"tenant": "a\0b"})
-
 
 
 class Bomb(Exception):

@@ -25,6 +25,7 @@ def forget(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "app", raising=False)  # another test of this process may have loaded an example
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:

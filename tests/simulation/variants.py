@@ -51,7 +51,7 @@ class Anew(Worker):
                 return await self.world.claim(offering.run_id, offering.op, token, self._incarnation)
             except Unavailable:
                 token = self.host.token()
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.1)  # real time: none, the simulator's clock is virtual
 
 
 class Unexpected(Worker):
