@@ -21,7 +21,7 @@ CAUGHT = {
     "claims_off": (2, "the_dead_write_nothing"),
     "whole_log_off": (4, "whole_log_means_whole"),
     "revoked_off": (47, "decisions_saw_the_cancel"),
-    "due_moved_later": (53, "nothing would wake it"),
+    "due_moved_later": (53, "nobody has decided"),
     "ahead_under_the_tick": (4, "cold replay"),
     "last_batch_off": (133, "batches_follow_one_another"),
     "offer_off": (12, "operations_are_legal"),
