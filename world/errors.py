@@ -10,6 +10,8 @@ WorldError
 │   ├── RunExists           the id is taken by a run with other input
 │   ├── IncarnationDead     the node was declared dead; it has to join anew
 │   ├── Taken               a token or child id in the batch belongs to somebody else
+│   ├── HookNotFound        no hook has this token, or not any more
+│   ├── HookFull            the run has not read what was put there before
 │   └── ValueTooLarge       refused before the write
 ├── UnknownEvent            the log holds a type this version does not know
 └── Unavailable             the store cannot answer now (full, locked, gone); nothing is half done
@@ -95,12 +97,30 @@ class IncarnationDead(Refused):
 
 
 class Taken(Refused):
-    """An order names a token or child id that somebody else owns."""
+    """An order names a token or child id that somebody else owns: another run, or another operation of this one."""
 
-    def __init__(self, run_id: str, op: str) -> None:
-        super().__init__(f"run {run_id}: what {op} asks for is taken")
+    def __init__(self, run_id: str, op: str, owner: str) -> None:
+        super().__init__(f"run {run_id}: what {op} asks for belongs to {owner}")
         self.run_id = run_id
         self.op = op
+        self.owner = owner
+
+
+class HookNotFound(Refused):
+    """No open hook has this token: not made yet, disposed, or its run is over."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(f"no hook {token[:80]!r} is open: it was not made yet, was disposed, or its run has ended")
+        self.token = token
+
+
+class HookFull(Refused):
+    """The run has too many payloads of this hook it has not read. Nothing was written; try again later."""
+
+    def __init__(self, token: str, limit: int) -> None:
+        super().__init__(f"hook {token[:80]!r} holds {limit:,} payloads its run has not read: try again later")
+        self.token = token
+        self.limit = limit
 
 
 class ValueTooLarge(Refused):

@@ -8,7 +8,7 @@ Four classes matter to the rest of the house:
 
   orders    what code asked for. Explained by every longer log, so the tick fence is enough for them.
   results   what was found out. They resume code.
-  outside   what others said (`cancel_requested`, `run_terminated`). Never refused for staleness (L5).
+  outside   what others said (`hook_received`, `cancel_requested`, `run_terminated`). Never refused for staleness (L5).
   quiet     facts that resume nobody: no bell, no due, not counted by the whole-log fence.
 """
 
@@ -138,6 +138,50 @@ class WaitCompleted(Body, frozen=True, tag="wait_completed"):
     """The timer fell due before anybody cancelled it."""
 
 
+class HookReply(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a caller over HTTP is answered: `status`, `body` and `headers` at once, or by a step when `manual`."""
+
+    status: int = 202
+    body: msgspec.Raw = msgspec.Raw(b"")
+    headers: dict[str, str] = {}
+    manual: bool = False
+
+
+class HookCreated(Body, frozen=True, tag="hook_created"):
+    """The outside may put payloads under `token` from here on. A token belongs to one open hook of the namespace.
+
+    `model` is the payload's type as `module:Qualified.name` where it has such a name, `schema` its JSON Schema for
+    who does not have the code; both empty: anything. With `reply` it is a webhook: deliveries keep their headers.
+    """
+
+    token: str
+    model: str = ""
+    schema: msgspec.Raw = msgspec.Raw(b"")
+    reply: HookReply | None = None
+
+
+class HookDisposed(Body, frozen=True, tag="hook_disposed"):
+    """The hook takes no payload any more, and its token is free."""
+
+    token: str
+
+
+class HookConflict(Body, frozen=True, tag="hook_conflict"):
+    """The hook was never made: its token belonged to an open hook of run `owner`. Stands in place of `hook_created`."""
+
+    token: str
+    owner: str
+
+
+class HookReceived(Body, frozen=True, tag="hook_received"):
+    """Somebody put a payload. `delivery` makes it idempotent under its token."""
+
+    token: str
+    delivery: str
+    payload: Value
+    headers: dict[str, str] = {}
+
+
 class CancelRequested(Body, frozen=True, tag="cancel_requested"):
     """Somebody asked the run to stop. Only the first one counts; `key` makes the request idempotent."""
 
@@ -182,6 +226,10 @@ EventBody = (
     | StepCancelled
     | WaitCreated
     | WaitCompleted
+    | HookCreated
+    | HookDisposed
+    | HookConflict
+    | HookReceived
     | CancelRequested
     | RunCompleted
     | RunFailed
@@ -192,7 +240,8 @@ Terminal = RunCompleted | RunFailed | RunCancelled | RunTerminated
 Outcome = StepCompleted | StepRetrying | StepFailed
 
 TERMINAL: Final = (RunCompleted, RunFailed, RunCancelled, RunTerminated)
-ORDERS: Final = (RunStarted, StepCreated, StepCancelled, WaitCreated)
+ORDERS: Final = (RunStarted, StepCreated, StepCancelled, WaitCreated, HookCreated, HookDisposed)
+HOOKS: Final = (HookCreated, HookDisposed, HookConflict, HookReceived)
 QUIET: Final = (StepStarted,)
 OUTCOMES: Final = (StepCompleted, StepRetrying, StepFailed)
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from .events import (
+    HOOKS,
     ORDERS,
     OUTCOMES,
     STATUS_AFTER,
@@ -17,6 +18,8 @@ from .events import (
     CancelRequested,
     Event,
     EventBody,
+    HookConflict,
+    HookReceived,
     Outcome,
     RunCancelled,
     RunCompleted,
@@ -39,8 +42,8 @@ if TYPE_CHECKING:
 
     from .records import Member, Offer
 
-IN_BAND_ONLY: Final = (*ORDERS, WaitCompleted, RunCompleted, RunFailed, RunCancelled)
-OUTSIDE_ONLY: Final = (CancelRequested, RunTerminated)
+IN_BAND_ONLY: Final = (*ORDERS, WaitCompleted, HookConflict, RunCompleted, RunFailed, RunCancelled)
+OUTSIDE_ONLY: Final = (CancelRequested, RunTerminated, HookReceived)
 EITHER: Final = (StepStarted, *OUTCOMES)
 SETTLING: Final = (StepCompleted, StepFailed, StepCancelled, WaitCompleted)
 
@@ -58,6 +61,10 @@ PULSE: Final = timedelta(seconds=2)
 
 OWNS_CLAIMS: Final = 1
 OWNS_OFFERS: Final = 2
+OWNS_HOOKS: Final = 4
+
+HOOK_UNREAD_MAX: Final = 1000
+"""Payloads a hook keeps that its run has not read: who knows a token must not fill the store."""
 
 
 def check_form(batch: Batch) -> None:
@@ -68,8 +75,8 @@ def check_form(batch: Batch) -> None:
         raise ValueError("a fence needs a known position")
     if batch.fence is None and not batch.events:
         raise ValueError("an outside batch needs an event")
-    if batch.fence is None and (batch.due is not None or batch.offers):
-        raise ValueError("only an in-band batch sets due and offers")
+    if batch.fence is None and (batch.due is not None or batch.offers or batch.reads):
+        raise ValueError("only an in-band batch sets due, offers and reads")
     if batch.at is not None and not batch.whole_log:
         raise ValueError("an at is proposed under the whole-log fence only")
     if any(instant is not None and instant.tzinfo is None for instant in (batch.due, batch.at)):
@@ -106,13 +113,22 @@ def _check_side(body: EventBody, *, in_band: bool) -> None:
         raise ValueError(f"{kind_of(body)} needs a fence")
     if not in_band and isinstance(body, OUTCOMES) and not body.token:
         raise ValueError(f"{kind_of(body)} without a token is a verdict and needs a fence")
-    if isinstance(body, (*EITHER, *SETTLING)) and not body.op:
+    if isinstance(body, (*EITHER, *SETTLING, *HOOKS)) and not body.op:
         raise ValueError(f"{kind_of(body)} needs an op")
+    if isinstance(body, HOOKS) and not body.token:
+        raise ValueError(f"{kind_of(body)} needs a token")
+    if isinstance(body, HookReceived) and not body.delivery:
+        raise ValueError("hook_received needs a delivery")
 
 
 def key_of(body: EventBody) -> str:
-    """Return what makes an event idempotent, empty for nothing."""
-    return body.key if isinstance(body, OUTSIDE_ONLY) else ""
+    """Return what makes an event idempotent, empty for nothing.
+
+    A delivery is its token's, not its operation's: sent again after the hook was made anew, it is still the same.
+    """
+    if isinstance(body, HookReceived):
+        return f"{body.token}\t{body.delivery}"
+    return body.key if isinstance(body, CancelRequested | RunTerminated) else ""
 
 
 def tokens_of(events: Iterable[EventBody]) -> tuple[Outcome, ...]:
@@ -205,12 +221,16 @@ def _near_enough(due: datetime | None, asked: datetime | None, now: datetime) ->
     return due if now < due <= asked <= due + DUE_SLACK else asked
 
 
-def decided_after(batch: Batch, seq: int) -> int:
-    """Return how far an in-band batch has decided, given the run's last position before it (`Run.decided_seq`).
+def decided_after(batch: Batch, seq: int, before: int) -> int:
+    """Return how far an in-band batch has decided, given the run's last position and how far it was decided before it.
 
     That is the tail it knew. One that ran ahead (`at`) has fed its own results to the code as well: counted to its
-    known tail only, all that the code printed on the way would be printed again by the next replay.
+    known tail only, all that the code printed on the way would be printed again by the next replay. One with a
+    `hook_conflict` has decided nothing more: what the code asked for after that hook is not in it, and who replays it
+    must not take that for a divergence.
     """
+    if any(isinstance(body, HookConflict) for body in batch.events):
+        return before
     return min(batch.known, seq) if batch.at is None else seq + len(batch.events)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Due,
         Facts,
         Fence,
+        Hook,
         Letter,
         Member,
         NewLetter,
@@ -90,8 +91,12 @@ class World(Protocol):
         batch also when `known` is below the row's `revoked_seq`), every outcome with a token needs its current, not
         draining claim of a live incarnation (`ClaimLost`). Likewise a `step_started` of an incarnation that is not
         alive, and one from outside (a worker that claims) whose attempt is not free: the operation is settled, or
-        `(attempt, dispatch)` is not above every one started before. Before all this, an outside batch whose event
-        carries a `key` that the log holds already for that type answers `repeated`, also on an ended run.
+        `(attempt, dispatch)` is not above every one started before. A `hook_received` needs its hook to be open: its
+        token with this run and operation (`HookNotFound`), and fewer than `HOOK_UNREAD_MAX` payloads unread
+        (`HookFull`). The token of a `hook_created` must be of no other open hook, of this run neither, what the batch
+        disposes before it aside (`Taken`); created again by its own operation it is inert. Before all this, an outside
+        batch whose event carries a key (`folding.key_of`) that the log holds already for that type answers `repeated`,
+        also on an ended run or a closed hook.
 
         An in-band batch refused as stale tells what landed. `at` is the world's clock, never before the
         run's last event. A proposed `batch.at` is taken as it is, or refused with `StaleLog` when it lies before
@@ -100,15 +105,17 @@ class World(Protocol):
         Effects: `step_started` makes a claim and ends the offer, unless its attempt is not free (in-band: a worker
         was faster, and it is inert); an outcome that was accepted by token ends its claim; a verdict without
         token, or `step_failed` that `drains`, leaves the attempt's claim `draining` (as does `step_cancelled`, for
-        the claims of its op), and a draining claim of a dead incarnation is gone; a terminal event sets the
-        status, drains all claims and deletes the run's due. Waking events from outside set due to now. An in-band
+        the claims of its op), and a draining claim of a dead incarnation is gone; `hook_created` opens a hook,
+        `hook_disposed` closes it (keyed by token, run and operation), `hook_received` counts as unread until `reads`
+        says that it was taken; a terminal event sets the status, drains all claims, closes all hooks and deletes the
+        run's due. Waking events from outside set due to now. An in-band
         batch sets due to `batch.due` if the log ended where the writer knew it to end (quiet events do not count)
         and no claim of a dead incarnation is left, else to now; a due within 15 s before the asked one may be left
         as it is. An event whose operation is settled already is recorded and inert. An empty in-band batch only
         raises the tick and moves due.
 
         Raises:
-            RunNotFound, RunEnded, Superseded, StaleLog, ClaimLost, Taken: as described.
+            RunNotFound, RunEnded, Superseded, StaleLog, ClaimLost, Taken, HookNotFound, HookFull: as described.
             ValueTooLarge: an event is over the bound.
             ValueError: a bug of the caller: an in-band event type without a fence or an outside one with it, an
                 event after a terminal one, an `at` without `whole_log`.
@@ -123,6 +130,14 @@ class World(Protocol):
         Raises:
             RunNotFound, RunEnded: as for `append`.
             ClaimLost: it is not on offer (any more), or the incarnation is not alive.
+        """
+        ...
+
+    async def hook(self, token: str) -> Hook:
+        """Return whose a token is, or was last.
+
+        Raises:
+            HookNotFound: nobody ever made a hook with it.
         """
         ...
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from .events import Event, EventBody, Value
+    from .events import Event, EventBody, HookCreated, Value
 
 PAGE: Final = 500
 """Events a page of a log holds at most."""
@@ -124,6 +124,28 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class Hook:
+    """Whose a token is, or was last: run, its app and partition, the operation, and how the hook was made."""
+
+    token: str
+    run_id: str
+    app: str
+    partition: int
+    created: HookCreated
+    is_open: bool
+    """Whether it takes payloads. Who sends one again after that still learns that it had arrived."""
+    unread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """How many payloads of a hook the run's code has taken so far. No event: a replay finds the same number."""
+
+    op: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """An offer that was taken: the attempt, its run's workflow and app, and every event of the operation, in order."""
 
@@ -158,6 +180,8 @@ class Batch:
     """In-band only: when to look at the run again; None when only an event or a claim can move it."""
     offers: tuple[Offer, ...] = ()
     """In-band only: *all* steps of the run that wait for a slot or for a node that serves their queue."""
+    reads: tuple[Read, ...] = ()
+    """In-band only: what the code has taken from its hooks, for those where the number may have changed."""
 
 
 @dataclass(frozen=True, slots=True)
