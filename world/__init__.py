@@ -26,6 +26,7 @@ from .errors import (
     ValueTooLarge,
     WorldError,
 )
+from .folding import HOOK_UNREAD_MAX, weight_of
 from .interface import World
 from .partitions import partition_of
 from .records import (
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from .postgres_server import PostgresServer, postgres_binaries
 
 __all__ = [
+    "HOOK_UNREAD_MAX",
     "LIVE",
     "PAGE",
     "UNREAD",
@@ -111,6 +113,7 @@ __all__ = [
     "migrate",
     "partition_of",
     "postgres_binaries",
+    "weight_of",
 ]
 
 _OF_POSTGRES: Final = {

@@ -19,6 +19,9 @@ from typing import Any, Final
 
 import msgspec
 
+NO_JSON: Final = msgspec.Raw(b"")
+"""No JSON at all. Only this very object is left out when a field is written: another empty one is no JSON."""
+
 
 class Value(msgspec.Struct, frozen=True, omit_defaults=True):
     """A value that crossed the codec: `json` in place, or `ref` into the run's stored values.
@@ -26,7 +29,7 @@ class Value(msgspec.Struct, frozen=True, omit_defaults=True):
     `ref` is the SHA-256 of the JSON text in hex; `size_bytes` its length.
     """
 
-    json: msgspec.Raw = msgspec.Raw(b"")
+    json: msgspec.Raw = NO_JSON
     ref: str = ""
     size_bytes: int = 0
 
@@ -36,8 +39,8 @@ class ErrorData(msgspec.Struct, frozen=True, omit_defaults=True):
 
     type: str
     message: str
-    args: msgspec.Raw = msgspec.Raw(b"")
-    attributes: msgspec.Raw = msgspec.Raw(b"")
+    args: msgspec.Raw = NO_JSON
+    attributes: msgspec.Raw = NO_JSON
     traceback: str = ""
     cause: ErrorData | None = None
     group: tuple[ErrorData, ...] = ()
@@ -142,7 +145,7 @@ class HookReply(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a caller over HTTP is answered: `status`, `body` and `headers` at once, or by a step when `manual`."""
 
     status: int = 202
-    body: msgspec.Raw = msgspec.Raw(b"")
+    body: msgspec.Raw = NO_JSON
     headers: dict[str, str] = {}
     manual: bool = False
 
@@ -156,7 +159,7 @@ class HookCreated(Body, frozen=True, tag="hook_created"):
 
     token: str
     model: str = ""
-    schema: msgspec.Raw = msgspec.Raw(b"")
+    schema: msgspec.Raw = NO_JSON
     reply: HookReply | None = None
 
 

@@ -64,7 +64,10 @@ OWNS_OFFERS: Final = 2
 OWNS_HOOKS: Final = 4
 
 HOOK_UNREAD_MAX: Final = 1000
-"""Payloads a hook keeps that its run has not read: who knows a token must not fill the store."""
+"""How much a hook keeps that its run has not read, as `weight_of` counts: who knows a token must not fill the store."""
+
+HOOK_WEIGHT_BYTES: Final = 16 * 1024
+"""A payload that is larger counts as several: what is unread is in the memory of the run's node."""
 
 
 def check_form(batch: Batch) -> None:
@@ -129,6 +132,12 @@ def key_of(body: EventBody) -> str:
     if isinstance(body, HookReceived):
         return f"{body.token}\t{body.delivery}"
     return body.key if isinstance(body, CancelRequested | RunTerminated) else ""
+
+
+def weight_of(body: HookReceived) -> int:
+    """Return how much room a payload takes in its hook."""
+    size_bytes = body.payload.size_bytes or len(memoryview(body.payload.json))
+    return 1 + size_bytes // HOOK_WEIGHT_BYTES
 
 
 def tokens_of(events: Iterable[EventBody]) -> tuple[Outcome, ...]:
@@ -227,10 +236,11 @@ def decided_after(batch: Batch, seq: int, before: int) -> int:
     That is the tail it knew. One that ran ahead (`at`) has fed its own results to the code as well: counted to its
     known tail only, all that the code printed on the way would be printed again by the next replay. One with a
     `hook_conflict` has decided nothing more: what the code asked for after that hook is not in it, and who replays it
-    must not take that for a divergence.
+    must not take that for a divergence. Nor has a batch decided anything for the code that came before `run_started`:
+    those are of nodes that did not know the workflow.
     """
     if any(isinstance(body, HookConflict) for body in batch.events):
-        return before
+        return 0 if any(isinstance(body, RunStarted) for body in batch.events) else before
     return min(batch.known, seq) if batch.at is None else seq + len(batch.events)
 
 

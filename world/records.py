@@ -135,11 +135,12 @@ class Hook:
     is_open: bool
     """Whether it takes payloads. Who sends one again after that still learns that it had arrived."""
     unread: int
+    """How much its run has not read, of `HOOK_UNREAD_MAX`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """How many payloads of a hook the run's code has taken so far. No event: a replay finds the same number."""
+    """How much of a hook the run's code has taken so far (`folding.weight_of`). No event: a replay finds the same."""
 
     op: str
     count: int

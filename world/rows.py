@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .errors import UnknownEvent
-from .events import Event, decode_body, is_known
+from .events import Event, HookCreated, decode_body, is_known
 from .instants import from_us, maybe_from_us
-from .records import Claim, Due, Fence, Letter, NewLetter, Run
+from .records import Claim, Due, Fence, Hook, Letter, NewLetter, Run
 from .sharing import Part, Taker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
     from sqlite3 import Row
+
+_made = msgspec.json.Decoder(HookCreated)
 
 LETTER = "dead_"
 """What ids of dead letters begin with; the rest is a number."""
@@ -36,6 +38,7 @@ class Held:
     tick: int
     last_batch: str
     last_at: datetime
+    decided_seq: int
     waking_seq: int
     revoked_seq: int
     in_band_count: int
@@ -111,6 +114,12 @@ def claim(row: Row) -> Claim:
         draining=bool(row["draining"]),
         alive=bool(row["alive"]),
     )
+
+
+def hook(row: Row) -> Hook:
+    """Return whose a token is."""
+    token, run_id, app, partition, is_open, unread, data = row
+    return Hook(token, run_id, app, partition, _made.decode(data), is_open=bool(is_open), unread=unread)
 
 
 def due(row: Row) -> Due:

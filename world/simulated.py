@@ -20,7 +20,7 @@ from .sqlite.store import MAX_VALUE_BYTES, Clock
 from .sqlite.transactions import Body, read, write
 
 if TYPE_CHECKING:
-    from .events import Event
+    from .events import Event, HookReceived
     from .folding import Look
     from .records import Accepted, Batch, Facts, Fence
     from .rows import Held
@@ -60,6 +60,12 @@ class Checks:
     """Whose lease has run out is declared dead."""
     dead: bool = True
     """Who is dead neither renews nor shares."""
+    taken: bool = True
+    """A token belongs to one open hook; who asks for it then is refused."""
+    hook_open: bool = True
+    """What is put needs an open hook."""
+    hook_end: bool = True
+    """The end of a run closes its hooks."""
 
 
 class SwitchedCore(Core):
@@ -101,6 +107,18 @@ class SwitchedCore(Core):
     def _check_claims(self, batch: Batch) -> None:
         if self.checks.claim:
             super()._check_claims(batch)
+
+    def _check_open(self, body: HookReceived, unread: int | None) -> None:
+        if self.checks.hook_open:
+            super()._check_open(body, unread)
+
+    def _check_taken(self, run: Held, batch: Batch) -> None:
+        if self.checks.taken:
+            super()._check_taken(run, batch)
+
+    def _close_hooks(self, run_id: str) -> None:
+        if self.checks.hook_end:
+            super()._close_hooks(run_id)
 
     def _start_offered(self, run_id: str, op: str, token: str, incarnation: str) -> StepStarted:
         try:

@@ -83,6 +83,22 @@ def waited(op="0.1"):
     return events.WaitCompleted(op=op)
 
 
+def hooked(op="0.0", token="tok", **fields):
+    return events.HookCreated(op=op, token=token, **fields)
+
+
+def disposed(op="0.0", token="tok"):
+    return events.HookDisposed(op=op, token=token)
+
+
+def conflict(op="0.0", token="tok", owner="run_1"):
+    return events.HookConflict(op=op, token=token, owner=owner)
+
+
+def received(delivery="d1", op="0.0", token="tok", payload=None, **fields):
+    return events.HookReceived(op=op, token=token, delivery=delivery, payload=value(payload), **fields)
+
+
 def cancel(key="", reason=""):
     return events.CancelRequested(key=key, reason=reason)
 

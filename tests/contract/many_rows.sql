@@ -13,6 +13,7 @@ SELECT run_id, n, created_at, 'cancel_requested', '0.' || n, run_id, '{}' FROM r
 INSERT INTO due SELECT 'run', run_id, 'shop', partition, 4000000000000000 + created_at FROM runs;
 INSERT INTO claims SELECT run_id, '0.1', 1, 1, 't' || run_id, 'inc_' || created_at % 7 FROM runs;
 INSERT INTO offers SELECT run_id, '0.2', 'queue_' || created_at % 50, 1, 1 FROM runs;
+INSERT INTO hooks SELECT 'tok_' || created_at, run_id, '0.1', 1, created_at % 50 = 0, 0, 0 FROM runs;
 INSERT INTO attributes SELECT run_id, 'customer', 'c' || created_at % 500 FROM runs;
 INSERT INTO blobs SELECT run_id, repeat('a', 64), 'x' FROM runs;
 INSERT INTO letters (at, kind, subject, code, reason, body, headers, source)

@@ -416,6 +416,15 @@ async def test_who_follows_hears_its_topic_only(bus):
         assert await anext(one) == b"b"
 
 
+async def test_an_answer_to_a_webhook_is_heard_by_who_waits_for_it(bus, buses):
+    telling = await buses()
+    async with asyncio.timeout(PATIENCE_S), bus.follow("reply.0a1b") as news:
+        await telling.announce("reply.ffff", b"another's")
+        await telling.announce("reply.0a1b", b"200")
+
+        assert await anext(news) == b"200"
+
+
 async def test_a_slow_listener_loses_the_oldest(bus):
     async with asyncio.timeout(PATIENCE_S), bus.follow("event.a") as slow, bus.follow("event.a") as fast:
         for number in range(1200):

@@ -174,6 +174,24 @@ async def test_least_rights_of_a_node_and_a_client_are_enough(tmp_path):
         await node.close()
 
 
+async def test_least_rights_of_a_gateway_are_enough_and_are_few(tmp_path):
+    async with NatsServer(tmp_path, config=PERMISSIONS) as server:
+        node = JetStreamBus(server.url, user="node", password="n", inbox_prefix="_INBOX_node")
+        gateway = JetStreamBus(server.url, user="gateway", password="g", role="client", inbox_prefix="_INBOX_gateway")
+        await node.open()
+        await gateway.open()
+        await node.serve({"hook": _echo, "runs": _echo})
+
+        async with asyncio.timeout(PATIENCE_S), gateway.follow("reply.0a1b") as news:
+            assert await gateway.request("hook", b"1") == Reply(b"1")
+            await node.announce("reply.0a1b", b"2")
+            assert await anext(news) == b"2"
+        with pytest.raises(BusUnusable, match="may not publish"):
+            await gateway.request("runs", b"3")
+        await gateway.close()
+        await node.close()
+
+
 async def _echo(request):
     return Reply(request.body)
 
@@ -291,6 +309,15 @@ async def test_the_live_feed_is_kept_for_a_while(bus, namespace, plain):
         lambda: plain.jetstream().get_last_msg(f"FP_{namespace}_LIVE", f"fp.{namespace}.event.run-1")
     )
     assert kept.data == b"1"
+
+
+async def test_an_answer_to_a_webhook_is_kept_by_no_stream(bus, namespace, plain):
+    await bus.announce("reply.0a1b", b"a secret")
+    await bus.announce("event.run-1", b"after it")
+
+    await _eventually(lambda: plain.jetstream().get_last_msg(f"FP_{namespace}_LIVE", f"fp.{namespace}.event.run-1"))
+    with pytest.raises(NotFoundError):
+        await plain.jetstream().find_stream_name_by_subject(f"fp.{namespace}.reply.0a1b")
 
 
 async def _eventually(ask):

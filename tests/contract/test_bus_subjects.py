@@ -137,7 +137,7 @@ def test_a_workflow_that_cannot_be_sent_is_refused(workflow):
 
 
 @pytest.mark.parametrize("topic", ["", "event", "event.", "other.x", "event..x", ">", "*.x", "event.a b", "start.x"])
-def test_a_topic_is_event_or_dead(topic):
+def test_a_topic_is_event_dead_or_reply(topic):
     with pytest.raises(ValueError, match="topic"):
         Subjects("ns").followed(topic)
 

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 import fencepost.world
-from fencepost.world import Batch, PostgresWorld, RunQuery, queries
+from fencepost.world import Batch, PostgresWorld, Read, RunQuery, queries
 from fencepost.world.postgres.migrating import files
 from fencepost.world.postgres.statements import as_json_rows, load, numbered
 from tests.contract import postgres_stores
@@ -21,8 +21,11 @@ from tests.contract.logs import (
     cancel,
     completed,
     created,
+    disposed,
+    hooked,
     offer,
     outside,
+    received,
     run_completed,
     run_started,
     started,
@@ -30,11 +33,11 @@ from tests.contract.logs import (
 
 FOLDER = Path(fencepost.world.__file__).parent
 STATEMENTS = load(postgres_stores.SCHEMA)
-MIGRATIONS = "".join(queries.read(file) for file in files().values())
+MIGRATIONS = "".join(queries.read(file) for migration in files().values() for file in migration)
 
 MANY = Path(__file__).with_name("many_rows.sql")
 
-TOUCH_NOTHING = {"now_us_v1", "refuse_update_v1", "unknown_workflows_v1", "check_isolation_v1"}
+TOUCH_NOTHING = {"now_us_v1", "refuse_update_v1", "unknown_workflows_v1", "check_isolation_v1", "lock_tokens_v1"}
 """Functions that name no table."""
 
 
@@ -114,11 +117,14 @@ def test_every_function_is_used_and_carries_a_version():
     assert [name for name in functions if len(re.findall(rf"\b{name}\(", calls)) < 2] == []
 
 
-def test_every_table_is_explained_at_the_top_of_the_schema():
-    header = MIGRATIONS[: MIGRATIONS.index("CREATE TABLE")]
-    tables = re.findall(r"CREATE TABLE \{schema\}\.(\w+)", MIGRATIONS)
+def test_every_table_is_explained_at_the_top_of_the_file_that_makes_it():
+    texts = [queries.read(file) for migration in files().values() for file in migration]
+    made = [(text.partition("CREATE TABLE")[0], re.findall(r"CREATE TABLE \{schema\}\.(\w+)", text)) for text in texts]
 
-    assert [table for table in tables if not re.search(rf"^--   {table}\b", header, re.MULTILINE)] == []
+    assert sum(len(tables) for _, tables in made) > 10
+    assert [
+        table for header, tables in made for table in tables if not re.search(rf"^--   {table}\b", header, re.MULTILINE)
+    ] == []
 
 
 def test_a_query_has_its_parameters_numbered_in_the_order_they_come():
@@ -142,6 +148,7 @@ HOT = {
     ),
     "events_after": ({"run_id": "old_77", "after": 2, "limit": 500}, {"runs_pkey", "events_pkey"}),
     "position_before": ({"run_id": "old_77", "at": 10**9}, {"runs_pkey", "events_pkey"}),
+    "find_hook": ({"token": "tok_77"}, {"hooks_pkey", "runs_pkey", "events_pkey"}),
     "get_value": ({"run_id": "old_77", "ref": "a" * 64, "offset": 0, "limit": 9}, {"blobs_pkey"}),
     "find_run": ({"id": "chain_77"}, {"runs_pkey", "chains_pkey", "due_pkey"}),
     "list_newest": ({"before": "old_77", "workflow": "", "limit": 50}, {"runs_newest", "runs_pkey"}),
@@ -223,6 +230,13 @@ async def test_nothing_a_node_does_all_the_time_walks_a_table(world):
     await outside(world, completed())
     await outside(world, cancel(key="k"))
     await world.end_claim("run_1", "t2")
+    hooks = await Decider.of_new(world, "run_2")
+    await hooks.begin(hooked(), hooked("0.1", "tok2"))
+    await outside(world, received("d1"), received("d2"), run_id="run_2")
+    await outside(world, received("d3"), run_id="run_2")
+    await hooks.append(disposed(), hooked("0.2"), reads=(Read("0.1", 1),))
+    await world.hook("tok2")
+    await hooks.append(run_completed())
     for _ in range(3):
         await world.share(node)
         await world.renew(node)

@@ -223,7 +223,7 @@ async def settle_in(session, _world, run_ids):
 
 
 LOCKERS = {"append": cancel_in, "claim": claim_in, "find": find_in, "settle": settle_in}
-PATIENT = ("append_v1", "claim_v1", "find_appended_v1")
+PATIENT = ("append_v2", "claim_v1", "find_appended_v1")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from fencepost.world import Batch, Fence, Offer, SQLiteWorld, errors, folding, queries
+from fencepost.world import Batch, Fence, Offer, Read, SQLiteWorld, errors, events, folding, queries
 from fencepost.world.postgres import appending, creating
 from fencepost.world.postgres.effects import effects_of
 from tests.contract import postgres_stores
@@ -18,11 +18,15 @@ from tests.contract.logs import (
     a_run,
     cancel,
     completed,
+    conflict,
     created,
+    disposed,
     dues,
     failed,
+    hooked,
     outcome_of,
     outside,
+    received,
     retrying,
     run_completed,
     run_started,
@@ -38,6 +42,7 @@ MAX_VALUE_BYTES = 12 * 2**20
 RUNS = ("run_1", "run_2", "run_3")
 OPS = ("0.0", "0.1", "0.2")
 TOKENS = ("t1", "t2", "t3", "t4")
+HOOKS = ("tok_1", "tok_2", "tok_3")
 
 
 @pytest.fixture
@@ -97,23 +102,31 @@ class Chance:
         known = opened.run.seq + self.random.choice([0, 0, 0, 0, -1, -3, 2 * len(ahead), 4])
         whole_log = self.random.random() < 0.4
         pick = self.random.choice
+        bodies = tuple(self._ordered() for _ in range(pick([0, 1, 1, 2, 3, 5])))
+        waited_ = {body.op for body in bodies if isinstance(body, events.WaitCompleted)}  # no decider offers these
         return Batch(
             opened.run.run_id,
-            tuple(self._ordered() for _ in range(pick([0, 1, 1, 2, 3, 5]))),
+            bodies,
             max(known, 0),
             fence,
             f"b{self.names}",
             whole_log=whole_log,
             at=self._instant(pick([-2, 0, 0, 1, 3])) if whole_log and pick([True, False]) else None,
             due=pick([None, self._instant(5), self._instant(30), self._instant(3600)]),
-            offers=tuple(Offer(op, pick(["default", "gpu"]), pick([1, 1, 2]), pick([1, 1, 2])) for op in self._some()),
+            offers=tuple(
+                Offer(op, pick(["default", "gpu"]), pick([1, 1, 2]), pick([1, 1, 2]))
+                for op in self._some()
+                if op not in waited_
+            ),
+            reads=tuple(Read(op, pick([0, 1, 2, 5])) for op in self._some()),
         )
 
     def _outside(self, opened):
         pick = self.random.choice
-        body = pick([self._start, self._outcome, self._outcome, self._said])()
+        body = pick([self._start, self._outcome, self._outcome, self._said, self._put, self._put, self._put])()
         known = pick([-1, -1, opened.run.seq, max(opened.run.seq - 2, 0)])
-        return Batch(opened.run.run_id, (body,) if pick([1, 1, 0]) else (body, self._outcome()), known)
+        more = pick([(), (), (self._outcome(),), (self._put(),), (self._put(), self._said())])
+        return Batch(opened.run.run_id, (body, *more), known)
 
     def _some(self):
         return self.random.sample(OPS, self.random.choice([0, 0, 0, 1, 2]))
@@ -126,7 +139,19 @@ class Chance:
         op = pick(OPS)
         simple = [run_started(), created(op), step_cancelled(op), wait(op), waited(op)]
         rare = [run_completed()] if self.random.random() < 0.1 else []
-        return pick([*simple, *rare, self._start(), self._start(), self._outcome(), self._outcome(), self._verdict()])
+        steps = [self._start(), self._start(), self._outcome(), self._outcome(), self._verdict()]
+        hooks = [self._hook() for _ in range(4)]
+        return pick([*simple, *rare, *steps, *hooks])
+
+    def _hook(self):
+        pick = self.random.choice
+        op, token = pick(OPS), pick(HOOKS)
+        return pick([hooked(op, token), hooked(op, token), disposed(op, token), conflict(op, token)])
+
+    def _put(self):
+        pick = self.random.choice
+        payload = pick([None, None, None, "x" * folding.HOOK_WEIGHT_BYTES])
+        return received(pick(["d1", "d2", "d3", "d4", "d5"]), pick(OPS), pick(HOOKS), payload)
 
     def _start(self):
         pick = self.random.choice
@@ -163,7 +188,8 @@ async def state(world):
     """Return everything that writing changes."""
     opened = [await world.open(run_id) for run_id in RUNS]
     offers = [await world.offers("shop", queue, 100) for queue in ("default", "gpu")]
-    return opened, sorted(map(sorted, offers)), await dues(world)
+    hooks = [told(await outcome_of(world.hook(token))) for token in HOOKS]
+    return opened, sorted(map(sorted, offers)), await dues(world), hooks
 
 
 async def joined(world):
@@ -185,9 +211,9 @@ async def test_one_statement_for_many_batches_does_what_sqlite_does_with_each(wo
     for step in range(25):
         batches = await drawn(chance, twin)
         answers = await flush(*batches)
-        expected = [await outcome_of(twin.append(batch)) for batch in batches]
+        expected = {n: await outcome_of(twin.append(batches[n])) for n in in_order_of_rounds(batches)}
 
-        assert list(map(told, answers)) == list(map(told, expected)), (step, batches)
+        assert list(map(told, answers)) == [told(expected[n]) for n in range(len(batches))], (step, batches)
         assert await state(world) == await state(twin), (step, batches)
         clock.turn(seconds=chance.random.choice([0, 1, 20]))
         if step % 5 == 0:
@@ -195,6 +221,12 @@ async def test_one_statement_for_many_batches_does_what_sqlite_does_with_each(wo
         if step == 10:
             await world.leave(nodes[1])
             await twin.leave(nodes[1])
+
+
+def in_order_of_rounds(batches):
+    """Return the places of batches as a flush takes them: what one run does may free the token another one wants."""
+    rounds = appending.in_rounds([appending.prepare(batch, MAX_VALUE_BYTES) for batch in batches])
+    return [place for round_ in rounds for place in round_]
 
 
 async def stalled(world):
@@ -369,11 +401,13 @@ async def test_what_never_came_or_was_followed_by_another_is_not_found(world, fi
 # ---- what is told from the batch alone, and what is said twice
 
 
-def test_the_function_has_the_spans_of_the_rules():
-    text = queries.read(queries.FOLDER / "postgres" / "0005_appending.sql")
+def test_the_functions_have_the_bounds_of_the_rules():
+    folder = queries.FOLDER / "postgres"
+    appending_, hooks = (queries.read(folder / name) for name in ("0006_hooks_appending.sql", "0006_hooks.sql"))
 
     for name, span in (("ahead_us", folding.AHEAD), ("slack_us", folding.DUE_SLACK)):
-        assert f"{name}  constant bigint := {span // timedelta(microseconds=1)};" in text
+        assert f"{name}  constant bigint := {span // timedelta(microseconds=1)};" in appending_
+    assert f"unread_max constant bigint := {folding.HOOK_UNREAD_MAX};" in hooks
 
 
 def test_a_start_that_its_own_batch_gives_up_has_a_claim_that_drains():

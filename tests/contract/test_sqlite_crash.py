@@ -16,8 +16,12 @@ from tests.contract.logs import (
     a_run,
     completed,
     created,
+    disposed,
     dues,
+    hooked,
     offer,
+    outside,
+    received,
     run_completed,
     run_started,
     started,
@@ -123,24 +127,27 @@ async def state(path):
     world = await SQLiteWorld.connect(path)
     opened = await world.open("run_1")
     found = (opened.run, opened.fence, types(opened.events), [claim.token for claim in opened.claims])
+    hook = await world.hook("tok")
     due = await dues(world)
     await world.close()
-    return found, due
+    return found, hook, due
 
 
-@pytest.mark.parametrize("what", ["append", "end"])
+@pytest.mark.parametrize("what", ["append", "end", "put"])
 async def test_a_kill_between_any_two_statements_leaves_all_or_nothing(tmp_path, what):
     path = tmp_path / "world.db"
     world = await SQLiteWorld.connect(path)
     node = await world.join(a_member())
     decider = await Decider.of_new(world)
-    await decider.append(run_started(), created(), started(node), created("0.1"), whole_log=True)
+    await decider.append(run_started(), created(), started(node), created("0.1"), hooked("0.4"), whole_log=True)
     taken = await images(world, path, tmp_path)
     if what == "append":
-        more = [completed(), created("0.2"), started(node, "0.2", "t2"), wait("0.3")]
+        more = [completed(), created("0.2"), started(node, "0.2", "t2"), wait("0.3"), disposed("0.4"), hooked("0.5")]
         await decider.append(*more, offers=(offer("0.1"),), due=await world.now())
-    else:
+    elif what == "end":
         await decider.append(completed(), run_completed())
+    else:
+        await outside(world, received(op="0.4"))
     await world._writer.run(lambda core: core.connection.set_trace_callback(None))
     await world.close()
 

@@ -97,7 +97,7 @@ async def test_a_newer_schema_is_refused(opened, path):
 
     sentence = await refusal(opened, path)
 
-    assert sentence == f"{path} has schema 7, newer than this version's 2: upgrade fencepost"
+    assert sentence == f"{path} has schema 7, newer than this version's 3: upgrade fencepost"
 
 
 @pytest.mark.usefixtures("made")
@@ -224,7 +224,7 @@ async def test_a_refused_file_can_be_opened_once_it_is_put_right(opened, path):
         await opened()
     path.unlink()
 
-    assert (await (await opened()).facts()).schema == 2
+    assert (await (await opened()).facts()).schema == 3
 
 
 def connecting_once():

@@ -16,8 +16,10 @@ from tests.contract.logs import (
     completed,
     created,
     dues,
+    hooked,
     offer,
     outside,
+    received,
     run_started,
     started,
     types,
@@ -27,8 +29,11 @@ from tests.contract.logs import (
 
 MICRO = 1_000_000
 AT = int(BEGIN.timestamp()) * MICRO
-VERSION_1 = "e3e2c915d56b6aad1ff5d23743436630c0fc8a23f4f26039745177f653f7658f"
-"""The digest of what version 1 executes. It is in files at users', so it is never edited; comments may be."""
+EARLIER = {
+    1: "e3e2c915d56b6aad1ff5d23743436630c0fc8a23f4f26039745177f653f7658f",
+    2: "deaafe049321ab9a2e804eb833ece80d4743d852011a7e39b3d9458257f91d96",
+}
+"""The digests of what earlier versions execute. It is in files at users', so it is never edited; comments may be."""
 
 
 @pytest.fixture
@@ -82,14 +87,15 @@ def test_an_sqlite_that_is_too_old_is_refused(database, monkeypatch):
         prepared(database)
 
 
-# ---- a file of version 1
+# ---- a file of an earlier version
 
 
-def test_version_1_is_what_it_was():
-    lines = queries.read(schema.MIGRATIONS[1]).splitlines()
+@pytest.mark.parametrize("version", EARLIER)
+def test_an_earlier_version_is_what_it_was(version):
+    lines = queries.read(schema.MIGRATIONS[version]).splitlines()
     said = "\n".join(line for line in lines if line and not line.startswith("--"))
 
-    assert sha256(said.encode()).hexdigest() == VERSION_1
+    assert sha256(said.encode()).hexdigest() == EARLIER[version]
 
 
 RUN = """INSERT INTO runs (run_id, chain_id, app, workflow, partition, input_digest, created_at, status, seq, tick,
@@ -195,3 +201,20 @@ async def test_code_is_counted_on_from_a_file_of_version_1(migrated):
 
     assert (await migrated.share(node)).newer
     assert not (await migrated.share(older)).newer
+
+
+@pytest.mark.parametrize("version", EARLIER)
+async def test_a_run_of_an_earlier_version_makes_hooks_and_is_put_to(path, clock, version):
+    file = sqlite3.connect(path, isolation_level=None)
+    until = {number: script for number, script in schema.MIGRATIONS.items() if number <= version}
+    assert schema.prepare(file, "here", schema.Constants(), lambda: BEGIN, until).schema == version
+    file.close()
+    world = await SQLiteWorld.connect(path, clock=clock)
+    decider = await Decider.of(world)
+
+    await decider.append(hooked("0.2"))
+    await outside(world, received(op="0.2"))
+
+    found = await world.hook("tok")
+    assert (found.run_id, found.app, found.partition, found.unread) == ("run_1", "shop", 7, 1)
+    await world.close()

@@ -6,8 +6,24 @@ from pathlib import Path
 import pytest
 
 import fencepost.world
-from fencepost.world import SimulatedWorld, queries
+from fencepost.world import HookNotFound, Read, SimulatedWorld, queries
 from fencepost.world.sqlite import schema
+from tests.contract.logs import (
+    Decider,
+    a_member,
+    completed,
+    conflict,
+    created,
+    hooked,
+    offer,
+    outside,
+    received,
+    run_completed,
+    started,
+    step_cancelled,
+    wait,
+    waited,
+)
 
 FOLDER = Path(fencepost.world.__file__).parent
 QUERIES = queries.load(queries.FOLDER / "sqlite")
@@ -73,6 +89,13 @@ HOT = {
     "read_member": "(incarnation=?)",
     "partitions_of_app": "PRIMARY KEY (app=?)",
     "take_partitions": "PRIMARY KEY (app=? AND partition=?)",
+    "read_hook": "PRIMARY KEY (token=?)",
+    "holder_of_token": "PRIMARY KEY (token=?)",
+    "unread_of_hook": "PRIMARY KEY (token=?)",
+    "close_hook": "PRIMARY KEY (token=?)",
+    "close_hooks": "INDEX hooks_open (run_id=?)",
+    "count_received": "PRIMARY KEY (token=?)",
+    "count_read": "INDEX hooks_open (run_id=? AND op=?)",
     "due_before": "INDEX due_earliest (at<?)",
     "due_before_of": "INDEX due_of_app (app=? AND at<?)",
     "adopt_due": "PRIMARY KEY (kind=? AND id=?)",
@@ -99,7 +122,36 @@ def test_hot_queries_go_by_their_index_and_sort_nothing(connection, name):
 
     assert any(HOT[name] in step for step in plan), plan
     assert not any("TEMP B-TREE" in step for step in plan), plan
-    assert not any(re.match(r"SCAN (runs|events|due|chains)$", step) for step in plan), plan
+    assert not any(re.match(r"SCAN (runs|events|due|chains|[a-z]|hooks)$", step) for step in plan), plan
+
+
+async def test_a_run_without_hooks_touches_no_hook(clock):
+    world = SimulatedWorld(clock)
+    node = await world.join(a_member())
+    said = []
+    world.core.connection.set_trace_callback(said.append)
+
+    decider = await Decider.of_new(world)
+    await decider.begin(created(), started(node), wait(), created("0.2"))
+    await outside(world, completed())
+    await decider.append(waited(), step_cancelled("0.2"), conflict("0.3"), due=clock(), offers=(offer("0.4"),))
+    with pytest.raises(HookNotFound):
+        await outside(world, received())
+    await decider.append(run_completed(), reads=(Read("0.9", 1),))
+
+    assert len(said) > 50
+    assert [line for line in said if "hooks" in line] == []
+
+
+async def test_a_run_with_a_hook_is_noticed_to_touch_it(clock):
+    world = SimulatedWorld(clock)
+    decider = await Decider.of_new(world)
+    said = []
+    world.core.connection.set_trace_callback(said.append)
+
+    await decider.begin(hooked())
+
+    assert [line for line in said if "hooks" in line] != []
 
 
 def test_two_queries_of_one_name_are_an_error(tmp_path):

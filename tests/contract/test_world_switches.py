@@ -9,11 +9,13 @@ from fencepost.world import (
     Checks,
     ClaimLost,
     Fence,
+    HookNotFound,
     IncarnationDead,
     RunEnded,
     SimulatedWorld,
     StaleLog,
     Superseded,
+    Taken,
     Unavailable,
     World,
 )
@@ -26,10 +28,13 @@ from tests.contract.logs import (
     claims,
     completed,
     created,
+    disposed,
     dues,
+    hooked,
     offer,
     outside,
     pass_time,
+    received,
     run_completed,
     started,
     types,
@@ -104,6 +109,18 @@ async def declared_dead(world):
     await world.share(node)
 
 
+async def one_token_twice(world):
+    for run_id in ("run_1", "run_2"):
+        decider = await Decider.of_new(world, run_id)
+        await decider.begin(hooked())
+
+
+async def no_open_hook(world):
+    decider = await Decider.of_new(world)
+    await decider.begin(hooked(), disposed())
+    await outside(world, received())
+
+
 FORBIDDEN = {
     "fence": (stale_tick, Superseded),
     "last_batch": (other_history, Superseded),
@@ -114,6 +131,8 @@ FORBIDDEN = {
     "at": (ahead_of_the_clock, StaleLog),
     "offer": (not_on_offer, ClaimLost),
     "dead": (declared_dead, IncarnationDead),
+    "taken": (one_token_twice, Taken),
+    "hook_open": (no_open_hook, HookNotFound),
 }
 
 
@@ -194,8 +213,39 @@ async def test_without_dead_it_renews_and_owns_on(without):
     assert len((await world.share(node)).owned) == 32
 
 
+async def test_without_taken_the_last_one_has_the_token(without):
+    world = without("taken")
+    await one_token_twice(world)
+
+    assert (await world.hook("tok")).run_id == "run_2"
+    with pytest.raises(HookNotFound):
+        await outside(world, received())
+
+
+async def test_without_hook_open_what_is_put_to_nobody_is_recorded(without):
+    world = without("hook_open")
+    await no_open_hook(world)
+    await outside(world, received(token="nobody"))
+
+    assert types(await whole_log(world))[-2:] == ["hook_received", "hook_received"]
+    with pytest.raises(HookNotFound):
+        await world.hook("nobody")
+
+
+async def test_without_hook_end_a_run_keeps_its_token_for_ever(clock, without):
+    found = []
+    for world in (SimulatedWorld(clock), without("hook_end")):
+        decider = await Decider.of_new(world)
+        await decider.begin(hooked())
+        await decider.append(run_completed())
+        found.append((await world.hook("tok")).is_open)
+
+    assert found == [False, True]
+
+
 def test_every_switch_has_a_test():
-    assert {field.name for field in fields(Checks)} == {*FORBIDDEN, "idempotence", "due_kept", "lapse"}
+    apart = {"idempotence", "due_kept", "lapse", "hook_end"}
+    assert {field.name for field in fields(Checks)} == {*FORBIDDEN, *apart}
 
 
 # ---- faults

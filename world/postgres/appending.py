@@ -1,4 +1,4 @@
-"""Batches as `append_v1` takes them, and its verdicts as what `World.append` answers or raises.
+"""Batches as `append_v2` takes them, and its verdicts as what `World.append` answers or raises.
 
 All that a batch tells by itself (what its events are, what they do to claims) is worked out here, so that the
 function under the locks only looks at rows.
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 
-from ..errors import ClaimLost, StaleLog, UnknownEvent, ValueTooLarge
+from ..errors import ClaimLost, HookFull, HookNotFound, StaleLog, Taken, UnknownEvent, ValueTooLarge
 from ..events import TERMINAL, EventBody, encode_body, kind_of
-from ..folding import check_form, key_of, last_revoking, last_waking, status_after
+from ..folding import HOOK_UNREAD_MAX, check_form, key_of, last_revoking, last_waking, status_after
 from ..instants import from_us, maybe_to_us
 from ..records import Accepted, Batch, Fence
 from .effects import OFFER as OFFERS
-from .effects import effects_of, sorts_of
+from .effects import effects_of, hook_sorts_of, hooks_of, sorts_of
 from .flushing import columns, flushed, landed, refusal_of
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ EFFECT: Final = (
     "effect_withdraws",
 )
 OFFER: Final = ("offer_batches", "offer_ops", "offer_queues", "offer_attempts", "offer_dispatches")
+HOOK: Final = ("hook_batches", "hook_effects", "hook_ops", "hook_tokens", "hook_numbers")
 BATCH: Final = (
     *FENCE,
     "statuses",
@@ -58,9 +59,9 @@ BATCH: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """A batch and its lines: what the columns of `BATCH`, `EVENT`, `EFFECT` and `OFFER` hold of it.
+    """A batch and its lines: what the columns of `BATCH`, `EVENT`, `EFFECT`, `OFFER` and `HOOK` hold of it.
 
-    The lines of events, effects and offers lack their first column, the number of the batch in the call.
+    The lines of events, effects, offers and hooks lack their first column, the number of the batch in the call.
     """
 
     batch: Batch
@@ -68,6 +69,7 @@ class Append:
     events: list[tuple[Any, ...]]
     effects: list[tuple[Any, ...]]
     offers: list[tuple[Any, ...]]
+    hooks: list[tuple[Any, ...]]
     has_key: bool
     size_bytes: int
 
@@ -87,11 +89,12 @@ def prepare(batch: Batch, max_value_bytes: int) -> Append:
     effects = effects_of(batch.events)
     is_end = bool(batch.events) and isinstance(batch.events[-1], TERMINAL)
     offers = [] if is_end else [(offer.op, offer.queue, offer.attempt, offer.dispatch) for offer in batch.offers]
-    sort = sorts_of(effects) | (OFFERS if offers else 0)
+    hooks = hooks_of(batch)
+    sort = sorts_of(effects) | (OFFERS if offers else 0) | hook_sorts_of(batch, hooks)
     line = (*_fence(batch), *_outline(batch), sort, len(events), len(effects), len(offers))
     has_key = any(key for _, _, _, key, _ in events)
     size_bytes = sum(len(json) for *_, json in events)
-    return Append(batch, line, events, list(effects), offers, has_key, size_bytes)
+    return Append(batch, line, events, list(effects), offers, list(hooks), has_key, size_bytes)
 
 
 def _json(body: EventBody, max_value_bytes: int) -> str:
@@ -128,11 +131,12 @@ def in_rounds(asks: Sequence[Append]) -> list[list[int]]:
 
 
 def arrays(asks: Sequence[Append]) -> Mapping[str, Sequence[Any]]:
-    """Return the parameters of `append_v1` for asks in the order of their rounds."""
+    """Return the parameters of `append_v2` for asks in the order of their rounds."""
     found = columns(BATCH, [ask.line for ask in asks])
     found |= columns(EVENT, [(b, *event) for b, ask in enumerate(asks, 1) for event in ask.events])
     found |= columns(EFFECT, [(b, *effect) for b, ask in enumerate(asks, 1) for effect in ask.effects])
     found |= columns(OFFER, [(b, *offer) for b, ask in enumerate(asks, 1) for offer in ask.offers])
+    found |= columns(HOOK, [(b, *hook) for b, ask in enumerate(asks, 1) for hook in ask.hooks])
     return found | {"keyed": _keyed(asks), "known_types": KNOWN_TYPES}
 
 
@@ -146,7 +150,7 @@ def _keyed(asks: Iterable[Append]) -> list[int]:
 
 
 def verdict_of(ask: Append, row: Any) -> Accepted | Exception | None:
-    """Return what a row of `append_v1` says, None for a busy run."""
+    """Return what a row of `append_v2` says, None for a busy run."""
     run_id = ask.batch.run_id
     match row["verdict"]:
         case "accepted" | "repeated" as verdict:
@@ -157,10 +161,23 @@ def verdict_of(ask: Append, row: Any) -> Accepted | Exception | None:
             return StaleLog(run_id, landed(run_id, row["landed"]))
         case "claim_lost":
             return ClaimLost(run_id, tuple(dict.fromkeys(msgspec.json.decode(row["said"], type=list[str]))))
+        case "taken" | "no_hook" | "hook_full":
+            return _refusal_by_hook(row, run_id)
         case "unknown":
             return UnknownEvent(run_id, *msgspec.json.decode(row["said"], type=tuple[int, str]))
         case _:
             return refusal_of(row, run_id)
+
+
+def _refusal_by_hook(row: Any, run_id: str) -> Exception:
+    """Return what the verdicts of `write_hooks_v1` say."""
+    match row["verdict"]:
+        case "taken":
+            return Taken(run_id, *msgspec.json.decode(row["said"], type=tuple[str, str]))
+        case "no_hook":
+            return HookNotFound(row["said"])
+        case _:
+            return HookFull(row["said"], HOOK_UNREAD_MAX)
 
 
 class Appends:

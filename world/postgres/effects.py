@@ -1,26 +1,47 @@
-"""What a batch's events do to claims and offers, told from the batch alone. `append_v1` says what each word means."""
+"""What a batch does to claims, offers and hooks, told from the batch alone.
+
+`append_v2` and `write_hooks_v1` say what each word means.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ..events import OUTCOMES, TERMINAL, EventBody, Outcome, StepCancelled, StepFailed, StepRetrying, StepStarted
-from ..folding import SETTLING, ends_claim
+from ..events import (
+    OUTCOMES,
+    TERMINAL,
+    EventBody,
+    HookConflict,
+    HookCreated,
+    HookDisposed,
+    HookReceived,
+    Outcome,
+    StepCancelled,
+    StepFailed,
+    StepRetrying,
+    StepStarted,
+)
+from ..folding import SETTLING, decided_after, ends_claim, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from ..records import Batch
 
 START: Final = 1
 END: Final = 2
 DRAIN: Final = 4
 WITHDRAW: Final = 8
 OFFER: Final = 16
+HOOK: Final = 64
+DECIDED_BEFORE: Final = 128
+DECIDED_NOTHING: Final = 256
 
 SORTS: Final = {"start": START, "end": END, "drain": DRAIN, "cancel": DRAIN, "stop": DRAIN, "twice": 0}
 
 
 class Effect(NamedTuple):
-    """One line for `append_v1`; the order of the fields is that of its arrays."""
+    """One line for `append_v2`; the order of the fields is that of its arrays."""
 
     effect: str
     op: str
@@ -36,6 +57,19 @@ class Effect(NamedTuple):
     def sort(self) -> int:
         """Which of the function's statements it needs."""
         return SORTS[self.effect] | (WITHDRAW if self.withdraws else 0)
+
+
+class HookEffect(NamedTuple):
+    """One line for `append_v2` about a hook; the order of the fields is that of its arrays."""
+
+    effect: str
+    op: str
+    token: str
+    number: int
+    """Of one that opens, the place of its event in the batch; else how much was put or read."""
+
+
+HOOK_EFFECTS: Final[dict[type[EventBody], str]] = {HookCreated: "open", HookDisposed: "close", HookReceived: "put"}
 
 
 def effects_of(events: Sequence[EventBody]) -> list[Effect]:
@@ -60,6 +94,24 @@ def sorts_of(effects: Iterable[Effect]) -> int:
     for effect in effects:
         sorts |= effect.sort
     return sorts
+
+
+def hooks_of(batch: Batch) -> list[HookEffect]:
+    """Return what a batch does to hooks: what was read of them, then its events in their order."""
+    found = [HookEffect("read", read.op, "", read.count) for read in batch.reads]
+    for place, body in enumerate(batch.events, 1):
+        if isinstance(body, HookCreated | HookDisposed | HookReceived):
+            number = weight_of(body) if isinstance(body, HookReceived) else place
+            found.append(HookEffect(HOOK_EFFECTS[type(body)], body.op, body.token, number))
+    return found
+
+
+def hook_sorts_of(batch: Batch, hooks: Sequence[HookEffect]) -> int:
+    """As `sorts_of`, for hooks; and what a conflict leaves decided, by the rule for it."""
+    sort = HOOK if hooks else 0
+    if any(isinstance(body, HookConflict) for body in batch.events):
+        sort |= DECIDED_BEFORE if decided_after(batch, seq=0, before=1) else DECIDED_NOTHING
+    return sort
 
 
 def _outcome(body: Outcome, used: set[str]) -> Effect:

@@ -1,5 +1,7 @@
 """Making a namespace's schema, by command and never by a node: numbered files, forward only, all or nothing.
 
+Files of one number are one migration, in the order of their names.
+
 A node compares what was applied with what it brings. One newer is fine: the command runs before the nodes are
 exchanged, so every version works with its own schema and with the next one.
 """
@@ -71,15 +73,21 @@ async def migrate(
     return Migrated(facts, applied)
 
 
-def files(folder: Path = FOLDER) -> dict[int, Path]:
+def files(folder: Path = FOLDER) -> dict[int, tuple[Path, ...]]:
     """Return the migrations by number."""
-    return {int(file.name[:4]): file for file in sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.sql"))}
+    found: dict[int, tuple[Path, ...]] = {}
+    for file in sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.sql")):
+        number = int(file.name[:4])
+        found[number] = (*found.get(number, ()), file)
+    return found
 
 
 class _Migration:
     """The steps, all on one connection, whatever stands before the server."""
 
-    def __init__(self, connection: Connection, where: str, schema: str, numbered: Mapping[int, Path]) -> None:
+    def __init__(
+        self, connection: Connection, where: str, schema: str, numbered: Mapping[int, tuple[Path, ...]]
+    ) -> None:
         self._connection = connection
         self._where = where
         self._schema = schema
@@ -105,9 +113,10 @@ class _Migration:
             )
         return missing
 
-    async def _apply(self, number: int, file: Path) -> None:
-        await self._connection.execute(queries.read(file).replace("{schema}", quoted(self._schema)))
-        await self._write("note_migration", {"number": number, "file": file.name})
+    async def _apply(self, number: int, migration: tuple[Path, ...]) -> None:
+        for file in migration:
+            await self._connection.execute(queries.read(file).replace("{schema}", quoted(self._schema)))
+        await self._write("note_migration", {"number": number, "file": migration[0].name})
 
     async def facts(self) -> Facts:
         return facts_of(await self.one("read_facts"))
@@ -158,9 +167,9 @@ def facts_of(row: Any) -> Facts:
     return Facts(row["namespace"], row["schema"], row["partitions"], row["hash_seed"], from_us(row["created_at"]))
 
 
-def newest(statements: Mapping[int, Path] | None = None) -> int:
+def newest() -> int:
     """Return the version this one brings."""
-    return max(statements or files())
+    return max(files())
 
 
 async def examine(connection: Connection, statements: Mapping[str, Statement]) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from .. import rows
-from ..errors import RunNotFound
+from ..errors import HookNotFound, RunNotFound
 from ..instants import from_us, to_us
 from ..records import PAGE, Claim, Fence, Opened
 from .asking import Asking, can_be_kept
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ..events import Event
-    from ..records import Facts, Run, RunQuery
+    from ..records import Facts, Hook, Run, RunQuery
 
 COUNTED: Final = ("pending", "running", "stalled", "completed", "failed", "cancelled", "terminated", "continued")
 EVENT_COLUMNS: Final = ("seqs", "ticks", "ats", "types", "datas")
@@ -49,6 +49,13 @@ class Reading(Asking):
     async def position_at(self, run_id: str, time: datetime) -> int:
         """See World."""
         return (await self._of_run("position_before", run_id, at=to_us(time)))["seq"] or 0
+
+    async def hook(self, token: str) -> Hook:
+        """See World."""
+        row = await self._one("find_hook", token=token) if can_be_kept(token) else None
+        if row is None:
+            raise HookNotFound(token)
+        return rows.hook(row)
 
     # ---- rows
 

@@ -1,4 +1,4 @@
-"""What an appended event does besides standing in the log: claims, offers, due. Keyed by (run, op)."""
+"""What an appended event does besides standing in the log: claims, offers, hooks, due. Keyed by (run, op)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..events import (
 from ..folding import OWNS_CLAIMS, OWNS_OFFERS, ends_claim, is_free
 from ..instants import to_us
 from ..records import Batch, Offer
-from .pages import Pages
+from .hooks import Hooks
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -29,7 +29,7 @@ WITHDRAWING: Final = (StepStarted, StepCancelled, StepCompleted, StepFailed)
 """What an operation's offer ends with."""
 
 
-class Effects(Pages):
+class Effects(Hooks):
     """Effects, in the transaction of their event. A run that owns no claim touches no claim (`owns`)."""
 
     def apply(self, run: Held, batch: Batch, first: int) -> int:
@@ -42,6 +42,7 @@ class Effects(Pages):
                 self._end(run.run_id, body)
         if owns & OWNS_OFFERS:
             self._withdraw(run.run_id, batch)
+        owns |= self.apply_hooks(run, batch, first)
         return owns | self._offer(run, batch, owns)
 
     # ---- claims

@@ -15,6 +15,7 @@ from ..records import (
     Due,
     Facts,
     Fence,
+    Hook,
     Letter,
     Member,
     NewLetter,
@@ -76,6 +77,10 @@ class Face(ABC):
         if claimed is None:
             raise ClaimLost(run_id, (op,))
         return claimed
+
+    async def hook(self, token: str) -> Hook:
+        """See World."""
+        return await self._read("hook", lambda core: core.hook(token))
 
     async def position_at(self, run_id: str, time: datetime) -> int:
         """See World."""

@@ -48,6 +48,8 @@ class Log(Effects):
         self._check_revoked(run, batch, between)
         self._check_at(run, batch, between)
         self._check_claims(batch)
+        self._check_received(run, batch)
+        self._check_taken(run, batch)
         return self._write(run, batch, lines, between)
 
     # ---- look
@@ -173,7 +175,7 @@ class Log(Effects):
             tick=run.tick + in_band,
             last_batch=batch.batch_id if in_band else run.last_batch,
             at=to_us(at if batch.events else run.last_at),
-            decided_seq=decided_after(batch, run.seq) if in_band else None,
+            decided_seq=decided_after(batch, run.seq, run.decided_seq) if in_band else None,
             waking_seq=last_waking(batch.events, run.seq + 1, run.waking_seq),
             revoked_seq=last_revoking(batch.events, run.seq + 1, run.revoked_seq),
             in_band_count=run.in_band_count + (len(batch.events) if in_band else 0),

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 APPLICATION: Final = 0x46505354
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 MIGRATIONS: Final[Mapping[int, Path]] = {
     1: queries.FOLDER / "sqlite" / "schema.sql",
     2: queries.FOLDER / "sqlite" / "0002_nodes.sql",
+    3: queries.FOLDER / "sqlite" / "0003_hooks.sql",
 }
 """What leads to a version from the one before it. Version 1 begins with an empty database."""
 

@@ -2,7 +2,7 @@
 
 -- name: lock_run
 SELECT r.run_id, r.app, r.workflow, r.partition, r.status, r.stalled, r.seq, r.tick, r.last_batch, r.last_at,
-       r.waking_seq, r.revoked_seq, r.in_band_count, r.owns, d.at AS due
+       r.decided_seq, r.waking_seq, r.revoked_seq, r.in_band_count, r.owns, d.at AS due
 FROM runs r
 LEFT JOIN due d ON d.kind = 'run' AND d.id = r.run_id
 WHERE r.run_id = :run_id;

@@ -13,6 +13,8 @@
 --   claims     the right to record the outcome of one attempt. No claim, no outcome. `draining`: given up, its
 --              body may still run
 --   offers     steps that wait for a slot or for a node that serves their queue, and the attempt that would start
+--   hooks      which run's operation has a token, or had it last (`is_open`), and how many payloads were put there
+--              (`received`) and taken by the run's code (`read`). One open hook per token in the namespace
 --   due        everything live has a row that will wake it: the run, and when to look at it. Never later than
 --              the truth. With the app and partition of whom it concerns. A table of its own, because an indexed
 --              column that moves with every append would make every append rewrite the indexes of `runs`
@@ -30,8 +32,8 @@
 -- what a run owns is touched only under its run row. SQLite has one writer, so here the order is for the reader;
 -- the queries keep to it all the same, since other worlds are written after this one.
 -- No foreign key leads from events to runs: on the hottest row of the house it would cost a lock per event.
--- `runs.owns` says in which tables a run may have rows (1 claims, 2 offers; later 4 hooks, 8 waiters, 16 leases,
--- 32 streams), so that a run without steps touches no claim and a run without locks touches no lock table.
+-- `runs.owns` says in which tables a run may have rows (1 claims, 2 offers, 4 hooks; later 8 waiters, 16 leases,
+-- 32 streams), so that a run without steps touches no claim and a run without hooks touches no hook.
 
 CREATE TABLE facts (
     one         INTEGER PRIMARY KEY CHECK (one = 1),

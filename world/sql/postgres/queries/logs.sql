@@ -53,6 +53,14 @@ SELECT (SELECT e.seq
 FROM {schema}.runs r
 WHERE r.run_id = :run_id::text;
 
+-- Whose a token is, or was last. The row goes with its run and its hook_created: both are there as long as it is.
+-- name: find_hook
+SELECT h.token, h.run_id, r.app, r.partition, h.is_open, greatest(h.received - h.read, 0) AS unread, e.data
+FROM {schema}.hooks h
+JOIN {schema}.runs r ON r.run_id = h.run_id
+JOIN {schema}.events e ON e.run_id = h.run_id AND e.seq = h.seq
+WHERE h.token = :token::text;
+
 -- name: get_value
 SELECT substr(body, :offset::integer + 1, :limit::integer) AS body
 FROM {schema}.blobs

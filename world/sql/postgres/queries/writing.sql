@@ -1,8 +1,8 @@
--- How the functions of 0002_writing.sql are called.
+-- How the functions that write are called (0002_writing.sql, 0006_hooks_appending.sql).
 
 -- name: append
 SELECT verdict, first_seq, at_us, now_tick, now_batch, said, landed
-FROM {schema}.append_v1(
+FROM {schema}.append_v2(
     :patient::boolean, :known_types::text[], :rounds::integer[],
     :run_ids::text[], :ticks::bigint[], :last_batches::text[], :batch_ids::text[], :knowns::bigint[],
     :whole_logs::boolean[], :ats::bigint[], :dues::bigint[], :statuses::text[], :wakings::integer[],
@@ -13,7 +13,8 @@ FROM {schema}.append_v1(
     :effect_dispatches::integer[], :effect_tokens::text[], :effect_incarnations::text[], :effect_frees::boolean[],
     :effect_drains::boolean[], :effect_withdraws::boolean[],
     :offer_batches::integer[], :offer_ops::text[], :offer_queues::text[], :offer_attempts::integer[],
-    :offer_dispatches::integer[]);
+    :offer_dispatches::integer[],
+    :hook_batches::integer[], :hook_effects::text[], :hook_ops::text[], :hook_tokens::text[], :hook_numbers::bigint[]);
 
 -- name: find_appended
 SELECT verdict, first_seq, at_us, now_tick, now_batch, said, landed
