@@ -9,6 +9,7 @@ from .errors import (
     DefinitionError,
     FatalError,
     FencepostError,
+    HookConflict,
     InvalidInput,
     NondeterminismError,
     RetryAfter,
@@ -18,20 +19,25 @@ from .errors import (
     StepTimeout,
 )
 from .executor import StepInfo, step_info
+from .hooks import Hook, hook, webhook
 from .lint import NondeterminismWarning
 from .node import Node, NodeSettings
 from .retry import Retry
+from .webhooks import Reply, Webhook, reply
 
 __all__ = [
     "App",
     "DefinitionError",
     "FatalError",
     "FencepostError",
+    "Hook",
+    "HookConflict",
     "InvalidInput",
     "Node",
     "NodeSettings",
     "NondeterminismError",
     "NondeterminismWarning",
+    "Reply",
     "Retry",
     "RetryAfter",
     "RunInfo",
@@ -41,14 +47,18 @@ __all__ = [
     "StepInfo",
     "StepLost",
     "StepTimeout",
+    "Webhook",
     "Workflow",
+    "hook",
     "now",
     "random",
+    "reply",
     "run_info",
     "sleep",
     "step",
     "step_info",
     "timeout",
     "uuid4",
+    "webhook",
     "workflow",
 ]

@@ -1,7 +1,8 @@
-"""What a run does now, folded from its log: its open steps and timers, and what each of them waits for."""
+"""What a run does now, folded from its log: its open steps, timers and hooks, and what each of them waits for."""
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ class Activity:
     def __init__(self) -> None:
         self._progress = Progress()
         self._timers: dict[str, ev.Event] = {}
+        self._hooks: dict[str, ev.Event] = {}
+        self._received: Counter[str] = Counter()
         self._ended = False
 
     def take(self, event: ev.Event) -> None:
@@ -29,6 +32,12 @@ class Activity:
                 self._timers[op] = event
             case ev.WaitCompleted(op=op):
                 self._timers.pop(op, None)
+            case ev.HookCreated(op=op):
+                self._hooks.setdefault(op, event)
+            case ev.HookReceived(op=op) if op in self._hooks:
+                self._received[op] += 1
+            case ev.HookDisposed(op=op):
+                self._hooks.pop(op, None)
             case ev.RunCompleted() | ev.RunFailed() | ev.RunCancelled() | ev.RunTerminated():
                 self._ended = True
             case _:
@@ -41,6 +50,15 @@ class Activity:
     def timers(self) -> list[dict[str, Any]]:
         """Return the timers that have not run out. One that nobody listens to any more is not told apart here."""
         return [] if self._ended else [{"op": op, "due": _due(event)} for op, event in self._timers.items()]
+
+    def hooks(self) -> list[dict[str, Any]]:
+        """Return the open hooks, and how many payloads came. How many of them the code has taken is in no log."""
+        return [] if self._ended else [self._hook(event) for event in self._hooks.values()]
+
+    def _hook(self, event: ev.Event) -> dict[str, Any]:
+        assert isinstance(event.body, ev.HookCreated)  # only those are kept
+        op = event.body.op
+        return {"op": op, "token": event.body.token, "since": event.at, "received": self._received[op]}
 
 
 def _step(step: Attempts, serves: Callable[[str], bool]) -> dict[str, Any]:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 Saying = Callable[[], object]
 
 CALM_BATCHES: Final = 16
-"""Batches that must be accepted in a row before a run that was refused runs ahead again."""
+"""Batches in a row that nothing landed before, until a run that was refused runs ahead again."""
+
+CALM_BATCHES_MAX: Final = 4096
+"""Each refusal asks for twice as many: what is rebuilt again and again would cost the square of the log."""
 
 
 @dataclass(slots=True)
@@ -36,19 +39,22 @@ class Ahead:
     unsure: bool = False
     """Whether a batch that ran ahead may be in the log, although what its code said was never heard."""
     _calm: int = CALM_BATCHES
+    _needed: int = CALM_BATCHES // 2
 
     @property
     def allowed(self) -> bool:
         """Whether the next batch may hold results and what they led to."""
-        return self.wanted and self._calm >= CALM_BATCHES
+        return self.wanted and self._calm >= self._needed
 
-    def accepted(self) -> None:
-        """Count a batch that was taken."""
-        self._calm += 1
+    def accepted(self, *, calm: bool = True) -> None:
+        """Count a batch that was taken; not `calm`: ahead it would have been refused."""
+        self._calm = self._calm + 1 if calm else 0
 
-    def refused(self) -> None:
-        """Count a batch that is not in the log, or never came to be."""
+    def refused(self, *, ahead: bool = False) -> None:
+        """Count a batch that is not in the log, or never came to be; `ahead`: because something landed before it."""
         self._calm = 0
+        if ahead:
+            self._needed = min(2 * self._needed, CALM_BATCHES_MAX)
 
     def unheard(self) -> None:
         """Count a batch of which nobody knows whether it is in the log."""

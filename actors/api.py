@@ -18,6 +18,7 @@ import structlog
 from fencepost.bus import Bus, Reply, Request, Unreachable
 from fencepost.world import (
     Batch,
+    HookNotFound,
     Refused,
     RunEnded,
     RunExists,
@@ -29,8 +30,9 @@ from fencepost.world import (
 )
 from fencepost.world import events as ev
 
-from . import bugs, views
+from . import bugs, exporting, views
 from .activity import Activity
+from .delivering import Deliverer
 from .errors import InvalidInput
 from .starting import Starter, read_envelope
 
@@ -45,6 +47,7 @@ WAIT_S_MAX = 25.0
 OWN_ID = "run_"
 """What ids of runs begin with, and none of a user's (`starting.checked_id`)."""
 PIECE_BYTES = 256 * 1024
+HOOKS_SHOWN = 100
 
 
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -61,6 +64,7 @@ class Ask(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wait_s: float = 0.0
     ref: str = ""
     offset: Position = 0
+    seed: bool = False
 
 
 class AskRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,6 +96,7 @@ class Api:
     facts: Callable[[], dict[str, Any]]
     _waiting: set[asyncio.Timeout] = field(default_factory=set["asyncio.Timeout"])
     _stopping: bool = False
+    _deliverer: Deliverer | None = None
 
     def endpoints(self) -> dict[str, Callable[[Request], Awaitable[Reply]]]:
         """Return the handlers by endpoint."""
@@ -103,6 +108,7 @@ class Api:
             "terminate": self.terminate,
             "resume": self.resume,
             "events": self.events,
+            "history": self.history,
             "value": self.value,
             "dead": self.dead,
             "letter": self.letter,
@@ -111,6 +117,7 @@ class Api:
         }
         return {
             "start": lambda request: _answered(self.start(request)),
+            "hook": lambda request: _answered(self.hook(request)),
             "runs": lambda request: _answered(self.runs(request)),
             **{name: _asked(handler) for name, handler in asks.items()},
         }
@@ -161,6 +168,12 @@ class Api:
         self.ring(run.run_id, run.app)
         return {"run_id": run.run_id, "changed": changed}
 
+    async def hook(self, request: Request) -> dict[str, Any]:
+        """Put a payload into a run's hook, once for a delivery; the answer is the durable promise."""
+        if self._deliverer is None:
+            self._deliverer = Deliverer(self.world, self.bus, self.host, self.starter.app.name, self.ring)
+        return await self._deliverer.deliver(request)
+
     # ---- waiting
 
     async def _heard(self, news: AsyncIterator[bytes], deadline_s: float, part: bytes = b"") -> bool:
@@ -203,7 +216,14 @@ class Api:
             for event in page:
                 now.take(event)
             seq = page[-1].seq
-        return {**views.run_view(run), "steps": now.steps(self.serves), "timers": now.timers()}
+        hooks = [await self._hook(hook) for hook in now.hooks()[:HOOKS_SHOWN]]
+        return {**views.run_view(run), "steps": now.steps(self.serves), "timers": now.timers(), "hooks": hooks}
+
+    async def _hook(self, hook: dict[str, Any]) -> dict[str, Any]:
+        """Add how many payloads the run has not read, which no event tells."""
+        with contextlib.suppress(HookNotFound):  # it was disposed this moment, and another took the token
+            hook["unread"] = (await self.world.hook(hook["token"])).unread
+        return hook
 
     async def result(self, ask: Ask) -> dict[str, Any]:
         """Tell how a run ended; wait for it up to `wait_s`, else answer with its status."""
@@ -229,6 +249,14 @@ class Api:
         over = ended or (not found and run.ended_at is not None)
         page = _bounded([views.event_view(run.run_id, e) for e in found], self.bus.body_bytes_max // 2)
         return {"run_id": run.run_id, "events": page, "over": over and len(page) == len(found)}
+
+    async def history(self, ask: Ask) -> dict[str, Any]:
+        """Return a run and its log as it was written, after a position; with `seed` also that, for a replay."""
+        run = await self.world.find(ask.id)
+        room = self.bus.body_bytes_max // 2
+        return await exporting.page_of(
+            self.world, run, ask.after, ask.limit, offset=ask.offset, seed=ask.seed, room=room
+        )
 
     async def runs(self, request: Request) -> dict[str, Any]:
         """List runs, newest first."""

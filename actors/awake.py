@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from fencepost.world import Accepted, Batch, ClaimLost, RunEnded, StaleLog, Superseded, Unavailable
+from fencepost.world import Accepted, Batch, ClaimLost, RunEnded, StaleLog, Superseded, Taken, Unavailable
 from fencepost.world import events as ev
 
 from . import trouble
 from .attempts import Progress
 from .decide import Decider, Decision
+from .grace import Grace
+from .inbox import Reads
 from .offering import Offered
 from .shadow import Shadow
 from .stand_ins import standing_in
-from .values import externalised, hydrated, is_apart, is_large
+from .values import externalised, hydrated, is_apart, is_large, portions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -76,8 +78,8 @@ class Awake:
         self._shadow = Shadow(around.turn, workflow, self.run_id) if around.shadow else None
         self._progress = Progress()
         self._offered = Offered(lambda offer: around.offer(self.run_id, offer))
-        self._decided_seq = decided_seq
-        self._grace: Literal["not asked", "asked", "counts"] = "not asked"
+        self._reads = Reads()
+        self._grace = Grace(decided_seq)
         self._decider = Decider(
             turn=self.turn,
             progress=self._progress,
@@ -114,10 +116,11 @@ class Awake:
             self._unsettled = True
 
     async def _feed_all(self, events: Sequence[ev.Event]) -> None:
-        fed = [await hydrated(self._around.world, self.run_id, e) if is_apart(e.body) else e for e in events]
-        await self._feed_in_turns(fed, self.turn.feed)
-        if self._shadow is not None:
-            self._shadow.follow(fed, self.turn)
+        for portion in portions(events):
+            fed = [await hydrated(self._around.world, self.run_id, e) if is_apart(e.body) else e for e in portion]
+            await self._feed_in_turns(fed, self.turn.feed)
+            if self._shadow is not None:
+                self._shadow.follow(fed, self.turn)
 
     async def _feed_in_turns(self, events: list[ev.Event], feed: Feed) -> None:
         left = self._feed_for_a_while(events, feed)
@@ -142,21 +145,8 @@ class Awake:
         self._progress.take(event)
         if isinstance(event.body, ev.RunStarted):
             self._decider.started_at = event.at
-        self._count_grace(event)
+        self._decider.cancelled_at = self._grace.take(event, self._around.host.now())
         self.over = self.turn.ended is not None
-
-    def _count_grace(self, event: ev.Event) -> None:
-        """Note from when the cleanup's time counts: the first thing a decider did about the cancel.
-
-        Counted from the cancel itself, a cancel during an outage longer than the grace would leave it no time at all.
-        """
-        if isinstance(event.body, ev.CancelRequested) and self._grace == "not asked":
-            is_news = event.seq > self._decided_seq
-            self._decider.cancelled_at = max(event.at, self._around.host.now()) if is_news else event.at
-            self._grace = "asked"
-        elif self._grace == "asked" and event.tick is not None:
-            self._decider.cancelled_at = event.at
-            self._grace = "counts"
 
     def _sort_claims(self, claims: tuple[Claim, ...]) -> None:
         """Find what nobody runs: a dead node's attempts are lost, one of ours that never began is begun."""
@@ -190,14 +180,19 @@ class Awake:
         self._let_go_unwanted()
         lost, self._lost = self._lost, []
         results = self._decider.results(list(self._ended), lost, self._in_band)
-        if results and self.turn.started and self._ahead.allowed:
+        if results and self.turn.started and self._ahead.allowed and not self._decider.conflicts:
             decision = await self._decide_ahead(results)
         else:
             decision = self._decider.decide(results, self._in_band)
         self._around.bodies.slots.keep_only(self.run_id, decision.offers)
         offers = decision.offers.values()
         writes = bool(decision.bodies) or self._must_move_due() or self._offered.differs(offers)
-        goes_on = writes and await self._commit(decision)
+        try:
+            goes_on = writes and await self._commit(decision)
+        except Taken as refusal:  # strict: nothing was fed that is not in the log
+            self._decider.conflicts[refusal.op] = refusal.owner
+            self._lost = lost
+            return True
         if writes:
             self._let_go_unwanted(recorded=True)
             self._offered.written(offers)
@@ -268,9 +263,12 @@ class Awake:
             at=decision.at,
             due=decision.due,
             offers=tuple(decision.offers.values()),
+            reads=self._reads.news(self.turn.ops.hooks.values()),
         )
         accepted = await self.append(batch)
-        self._ahead.accepted()
+        # A run that has rested at strict batches goes ahead with the first one that nothing lands before.
+        self._ahead.accepted(calm=not any(ev.resumes_code(event.body) for event in accepted.between))
+        self._reads.told(batch.reads)
         return accepted
 
     async def _append_ahead(self, decision: Decision) -> Accepted:
@@ -286,7 +284,7 @@ class Awake:
             self._ahead.unheard()
             raise
         except Exception as error:
-            self._ahead.refused()
+            self._ahead.refused(ahead=True)
             raise Reload from error
         if any(ev.resumes_code(event.body) for event in accepted.between):
             raise Reload

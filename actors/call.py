@@ -10,6 +10,8 @@ import asyncio
 import inspect
 import threading
 import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -20,8 +22,6 @@ from .errors import SerializationError
 from .failures import bearable, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .codec import Parameters, Returns
 
 
@@ -92,6 +92,9 @@ def failed(exc: BaseException) -> Failed:
 
 # ---- what the body sees
 
+Tell = Callable[[str, bytes], Future[None]]
+"""Tells who follows a topic of the live feed; may be called in any thread, and never raises."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepInfo:
@@ -104,6 +107,7 @@ class StepInfo:
     idempotency_key: str
     app: Any = None
     _told: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+    _tell_others: Tell | None = field(default=None, repr=False, compare=False)
 
     @property
     def cancelled(self) -> bool:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .turn import Turn
 
 
-_WAKING = (ev.StepCompleted, ev.StepFailed, ev.WaitCompleted)
+_WAKING = (ev.StepCompleted, ev.StepFailed, ev.WaitCompleted, ev.HookConflict)
 
 
 @dataclass(slots=True)
@@ -64,6 +64,8 @@ class Decider:
     """Tell whether this node serves a queue."""
     started_at: datetime | None = None
     cancelled_at: datetime | None = None
+    conflicts: dict[str, str] = field(default_factory=dict[str, str])
+    """Hooks whose token the world gave to another run, and which one: what refused the last batch."""
     offering: bool = False
     """Whether a step is on offer: its bell is rung again when the run is due."""
 
@@ -90,13 +92,26 @@ class Decider:
 
     def _continue(self, decision: Decision, in_band_count: int, now: datetime) -> bool:
         """Add to a batch's results what the code wants, and starts. False when the run ends with it."""
-        orders = self.turn.orders()
+        orders = self._without_taken(self.turn.orders())
         if (end := self._end(orders, in_band_count, now)) is not None:
             decision.bodies += end
             return False
         decision.bodies += orders
         self._start_steps(decision, now)
         return True
+
+    def _without_taken(self, orders: list[ev.EventBody]) -> list[ev.EventBody]:
+        """Return orders up to the first hook whose token is another's, and that it is: the code may react to it.
+
+        What was asked for after it may assume that the hook is there, and must not be begun before that (ATTACKS A5).
+        """
+        for number, order in enumerate(orders):
+            if isinstance(order, ev.HookCreated) and order.op in self.conflicts:
+                return [
+                    *orders[:number],
+                    ev.HookConflict(op=order.op, token=order.token, owner=self.conflicts[order.op]),
+                ]
+        return orders
 
     def _end(self, orders: list[ev.EventBody], in_band_count: int, now: datetime) -> list[ev.EventBody] | None:
         """Return what ends the run now: its code, or a verdict. None when it goes on."""

@@ -4,9 +4,10 @@ FencepostError
 ├── StepFailed             a step's last attempt failed and its error could not be rebuilt as its own type
 │   ├── StepTimeout        the attempt or the whole step took longer than it may
 │   └── StepLost           its nodes died `max_lost` times
+├── HookConflict           the token of a hook belongs to another open hook
 ├── NondeterminismError    workflow code touched the outside, or asked for what a replay cannot repeat
 ├── SerializationError     a value does not fit its type, or cannot be written as data; names argument and field
-├── InvalidInput           a start message whose input does not fit the workflow
+├── InvalidInput           what was sent does not fit: an input its workflow, a payload its hook
 ├── DefinitionError        a decorator or App was used in a way that cannot work; raised at import
 ├── LifespanError          an app's lifespan failed on entering; its cause is the original error
 ├── FatalError             raised *by* a step: do not retry
@@ -49,6 +50,17 @@ class StepLost(StepFailed):
     """The nodes that ran a step died too often."""
 
 
+class HookConflict(FencepostError):
+    """The token of a hook belongs to an open hook of another run, or to another hook of this one."""
+
+    def __init__(self, token: str, owner: str = "") -> None:
+        super().__init__(
+            f"hook token {token!r} belongs to an open hook of run {owner}: use another one, or dispose that hook first"
+        )
+        self.token = token
+        self.owner = owner
+
+
 class NondeterminismError(FencepostError):
     """Workflow code did what a replay cannot repeat. The message names the remedy."""
 
@@ -58,7 +70,7 @@ class SerializationError(FencepostError):
 
 
 class InvalidInput(FencepostError):
-    """The input of a start does not fit the workflow's parameters."""
+    """What was sent does not fit: the input of a start its workflow, a payload its hook."""
 
 
 class DefinitionError(FencepostError):

@@ -12,6 +12,7 @@ really ended, whatever becomes of who waits for it: a claim drains, a slot is he
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -39,7 +40,7 @@ from .steploop import Lifespan, StepLoop
 from .threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Coroutine
 
 __all__ = [
     "Call",
@@ -93,12 +94,14 @@ class Executor:
         lifespan: Lifespan | None = None,
         cleanup_s: float = CLEANUP_S,
         silence_s: float = SILENCE_S,
+        tell: Callable[[str, bytes], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._steps = StepLoop(lifespan)
         self._threads = Threads(threads, "fencepost-step")
         self._isolated = Isolated(processes, lifespan)
         self._cleanup_s = cleanup_s
         self._silence_s = silence_s
+        self._tell = tell
         self._bodies: dict[str, _Body] = {}
         self._watch: asyncio.Task[None] | None = None
         self._stopping = False
@@ -136,7 +139,15 @@ class Executor:
             place = self._place(call)
         except DefinitionError as exc:
             return failed(exc)
-        info = StepInfo(call.run_id, call.op, call.step_name, call.attempt, call.idempotency_key, self.app)
+        info = StepInfo(
+            call.run_id,
+            call.op,
+            call.step_name,
+            call.attempt,
+            call.idempotency_key,
+            self.app,
+            _tell_others=self._tell_others if self._tell else None,
+        )
         body = _Body(call, info, place, self._loop.create_future(), self._loop.create_future())
         self._bodies[call.token] = body
         self._begin(body)
@@ -256,6 +267,14 @@ class Executor:
         del self._bodies[body.call.token]
         body.settle(TimedOut(still_running=False) if body.timed_out else done)
         body.ended.set_result(None)
+
+    def _tell_others(self, topic: str, body: bytes) -> Future[None]:
+        """Tell the live feed, from any thread: the bus is used on the actors' loop only."""
+        if self._tell is None or self._loop.is_closed():  # a thread that was left behind: nobody is interested
+            nobody: Future[None] = Future()
+            nobody.set_result(None)
+            return nobody
+        return asyncio.run_coroutine_threadsafe(self._tell(topic, body), self._loop)
 
     def _withdraw(self, body: _Body, withdraw: Callable[[str], bool]) -> bool:
         """End an attempt that has not begun."""

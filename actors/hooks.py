@@ -44,6 +44,7 @@ class Hook(Generic[T]):
 
         Raises:
             HookConflict: the token belongs to another open hook.
+            InvalidInput: this payload does not fit the model; the next one may.
             FencepostError: the hook was disposed.
         """
         return self._next().__await__()
@@ -55,7 +56,7 @@ class Hook(Generic[T]):
         """Wait for the next payload; the iteration ends when the hook is disposed.
 
         Raises:
-            HookConflict: the token belongs to another open hook.
+            HookConflict, InvalidInput: as for `await`.
         """
         self._check_place()
         if self._inbox.disposed and not self._inbox.owner:
@@ -116,6 +117,9 @@ class _DisposedError(FencepostError):
 
 def hook(token: str | None = None, model: type[T] = Any) -> Hook[T]:  # type: ignore[assignment]
     """Open a hook: a durable place where the outside can put payloads of a type for this run.
+
+    When the token belongs to another open hook, whoever awaits this one gets `HookConflict`, and so do the steps that
+    the same task called after it in the same breath: none is begun that assumed the hook was there.
 
     Args:
         token: what names it to the outside, 1 to 255 printable characters; None draws one that cannot be guessed.

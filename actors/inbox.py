@@ -7,9 +7,12 @@ the next one is woken instead (the way of `asyncio.Queue`).
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fencepost.world import Read
+
+from .errors import InvalidInput
 
 if TYPE_CHECKING:
     import asyncio
@@ -19,6 +22,13 @@ if TYPE_CHECKING:
     from .shape import Shape
 
 
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A payload that does not fit the hook's model, and why."""
+
+    why: str
+
+
 class Inbox:
     """What has come for a hook and was not taken, and who waits for more."""
 
@@ -26,23 +36,30 @@ class Inbox:
 
     def __init__(self, token: str, shape: Shape, *, web: bool) -> None:
         self.token, self.shape, self.web = token, shape, web
-        self.arrived: deque[Any] = deque()
+        self.arrived: deque[tuple[Any, int]] = deque()
         self.waiters: deque[asyncio.Future[None]] = deque()
         self.taken = 0
-        """How many payloads the code has taken; the world counts those it has not (`Batch.reads`)."""
+        """How much the code has taken, by weight; the world counts what it has not (`Batch.reads`)."""
         self.owner = ""
         """Whose the token was when this hook was asked for: then it was never made."""
         self.disposed = False
 
-    def put(self, payload: Any) -> None:
+    def put(self, payload: Any, weight: int = 1) -> None:
         """Keep a payload and wake who has waited longest."""
-        self.arrived.append(payload)
+        self.arrived.append((payload, weight))
         self.wake()
 
     def take(self) -> Any:
-        """Return the payload that came first."""
-        self.taken += 1
-        return self.arrived.popleft()
+        """Return the payload that came first.
+
+        Raises:
+            InvalidInput: it does not fit the model.
+        """
+        payload, weight = self.arrived.popleft()
+        self.taken += weight
+        if isinstance(payload, Unfit):
+            raise InvalidInput(payload.why)
+        return payload
 
     def gave_up(self, waiter: asyncio.Future[None]) -> None:
         """Forget who was cancelled. Had it been woken it takes nothing, and the next one is to have it."""
@@ -73,7 +90,7 @@ def _wake(waiter: asyncio.Future[None]) -> bool:
 
 
 class Reads:
-    """What the world was told of how many payloads the code has taken."""
+    """What the world was told of how much the code has taken."""
 
     def __init__(self) -> None:
         self._told: dict[str, int] = {}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from fencepost.world import events
 
+    from .call import Tell
     from .steploop import Lifespan
 
 _START_MAX_S: Final = 60.0
@@ -145,7 +146,7 @@ class Isolated:
             if info.cancelled:
                 return Cancelled()
             began()
-            return _done(child.ask(_job(call)))
+            return _done(child.ask(_job(call), info._tell_others))  # noqa: SLF001  (hidden from users only)
         except LifespanError as exc:
             return failed(exc)
         except (OSError, EOFError):
@@ -194,8 +195,8 @@ class Child:
             raise LifespanError(f"in an isolated process: {answer.error.message}")
         self._served = True
 
-    def ask(self, job: wire.Job) -> wire.Answer:
-        """Make an attempt and wait for its end.
+    def ask(self, job: wire.Job, tell_others: Tell | None) -> wire.Answer:
+        """Make an attempt and wait for its end; what it tells meanwhile is passed on.
 
         Raises:
             EOFError, OSError: it died.
@@ -205,6 +206,8 @@ class Child:
             answer = self._hear()
             if isinstance(answer, wire.Answer) and answer.token == job.token:
                 return answer
+            if isinstance(answer, wire.Told) and tell_others is not None:
+                tell_others(answer.topic, bytes(answer.body))
 
     def tell(self, token: str) -> None:
         """Ask the body to stop. A dead child hears nothing, which is as good."""

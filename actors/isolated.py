@@ -13,6 +13,7 @@ import importlib
 import os
 import sys
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -75,6 +76,7 @@ class _Body:
 class _Child:
     def __init__(self, hears: IO[bytes], says: IO[bytes]) -> None:
         self._hears, self._says = hears, says
+        self._saying = threading.Lock()
         self._jobs: asyncio.Queue[wire.Job | None] = asyncio.Queue()
         self._body: _Body | None = None
         self._known: dict[str, tuple[Callable[..., Any], Parameters, Returns]] = {}
@@ -95,11 +97,27 @@ class _Child:
         await manager.__aexit__(None, None, None)
 
     def _say(self, message: wire.FromChild) -> None:
-        with contextlib.suppress(OSError):  # the node is gone; the end of the other wire ends this process
+        # The node may be gone; the end of the other wire ends this process.
+        with contextlib.suppress(OSError), self._saying:
             wire.send(self._says, message)
 
+    def _tell_others(self, topic: str, body: bytes) -> Future[None]:
+        """Let the node tell it; in any thread."""
+        told: Future[None] = Future()
+        self._say(wire.Told(topic, msgspec.Raw(body)))
+        told.set_result(None)
+        return told
+
     async def _attempt(self, job: wire.Job, app: Any) -> Done:
-        info = StepInfo(job.run_id, job.op, job.step_name, job.attempt, job.idempotency_key, app)
+        info = StepInfo(
+            job.run_id,
+            job.op,
+            job.step_name,
+            job.attempt,
+            job.idempotency_key,
+            app,
+            _tell_others=self._tell_others,
+        )
         try:
             call = self._call(job)
         except BaseException as exc:  # noqa: BLE001  (importing runs code of the user's)

@@ -119,7 +119,7 @@ class Node:
         """Make the parts and tell them of each other."""
         app, world, bus, host, settings = self.app, self.world, self.bus, self.host, self.settings
         lifespan: Lifespan | None = app.lifespan
-        self.executor = self._parts.executor or Executor(threads=settings.threads, lifespan=lifespan)
+        self.executor = self._parts.executor or Executor(threads=settings.threads, lifespan=lifespan, tell=bus.announce)
         self._mailboxes: Mailboxes[RunMessage] = Mailboxes(host, self._handle)
         post = self._mailboxes.post
         self.bodies = Bodies(

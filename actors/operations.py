@@ -2,7 +2,7 @@
 
 An operation once issued stays known, also when it is settled or nobody listens any more (a *tombstone*): the log may
 still hold events about it, and they must find it. What has to be written is *wanted minus logged*: `unlogged` and
-`to_cancel`, computed at the end of a tick and not while the code runs.
+`to_end`, computed at the end of a tick and not while the code runs.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ import structlog
 
 from fencepost.world import events as ev
 
+from .paths import comes_after
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Coroutine, Iterator
     from types import CodeType, FrameType
 
     from .define import Step
+    from .inbox import Inbox
 
 log = structlog.get_logger(__name__)
 
-Order = ev.StepCreated | ev.WaitCreated
+Order = ev.StepCreated | ev.WaitCreated | ev.HookCreated
+Ending = ev.StepCancelled | ev.HookDisposed
 
 
 class Diverged(Exception):
@@ -46,6 +50,7 @@ class Operation:
     step: Step[Any, Any] | None = None
     future: asyncio.Future[Any] | None = None
     handle: asyncio.TimerHandle | None = None
+    inbox: Inbox | None = None
     logged: ev.Event | None = None
     settled: bool = False
     abandoned: bool = False
@@ -56,9 +61,12 @@ class Operation:
         return not (self.settled or self.abandoned)
 
     @property
-    def tells_body(self) -> bool:
-        """Whether the body of a step is told when nobody waits for it any more."""
-        return self.step is not None and self.step.on_cancel != "abandon"
+    def ending(self) -> Ending | None:
+        """What the log is told when nobody waits any more: a step's body is to stop, a hook's token is free."""
+        if isinstance(self.order, ev.HookCreated):
+            return ev.HookDisposed(op=self.path, token=self.order.token)
+        told = self.step is not None and self.step.on_cancel != "abandon"
+        return ev.StepCancelled(op=self.path) if told else None
 
     def is_due(self, now: datetime) -> bool:
         """Tell whether a logged timer has run out."""
@@ -80,32 +88,42 @@ class Operations:
     def __init__(self) -> None:
         self.by_path: dict[str, Operation] = {}
         self.unlogged: dict[str, Operation] = {}
-        self.to_cancel: dict[str, Operation] = {}
+        self.to_end: dict[str, Operation] = {}
         self.open: dict[str, Operation] = {}
+        """What can make the code go on: a hook only while somebody waits for it."""
+        self.hooks: dict[str, Operation] = {}
         self._timers: dict[int, Operation] = {}
 
     def issue(self, operation: Operation) -> Operation:
         """Take a new operation in."""
         path = operation.path
-        self.by_path[path] = self.unlogged[path] = self.open[path] = operation
+        self.by_path[path] = self.unlogged[path] = operation
+        (self.open if operation.inbox is None else self.hooks)[path] = operation
         if operation.handle is not None:
             self._timers[id(operation.handle)] = operation
         return operation
+
+    def listen(self, path: str, *, waits: bool) -> None:
+        """Note whether somebody waits for a hook."""
+        if waits:
+            self.open[path] = self.by_path[path]
+        else:
+            self.open.pop(path, None)
 
     def by_timer(self, handle: asyncio.TimerHandle) -> Operation | None:
         """Return the operation behind a timer that somebody still listens to."""
         return self._timers.get(id(handle))
 
     def abandon(self, operation: Operation) -> None:
-        """Note that nobody waits for an operation any more: a step is to be told, a timer just falls silent."""
+        """Note that nobody waits for an operation any more: see `Operation.ending`; a timer just falls silent."""
         if not operation.listening:
             return
         operation.abandoned = True
         self._close(operation)
         if operation.logged is None:
             self.unlogged.pop(operation.path, None)
-        elif operation.tells_body:
-            self.to_cancel[operation.path] = operation
+        elif operation.ending is not None:
+            self.to_end[operation.path] = operation
 
     def settle(self, path: str, what: str) -> Operation | None:
         """Note the result of an operation. None when nobody listens or it had one: the event is inert.
@@ -116,11 +134,40 @@ class Operations:
         operation = self._known(path, what)
         if not operation.listening:
             operation.settled = True
-            self.to_cancel.pop(path, None)
+            self.to_end.pop(path, None)
             return None
         operation.settled = True
         self._close(operation)
         return operation
+
+    def conflict(self, body: ev.HookConflict) -> Operation | None:
+        """Note that a hook was never made, its token being another's. None when nobody listens.
+
+        Raises:
+            Diverged: the code never asked for it.
+        """
+        self._match(body.op, f"hook {body.token!r}")
+        self.unlogged.pop(body.op, None)
+        return self.settle(body.op, f"hook {body.token!r}")
+
+    def retract(self, path: str) -> list[Operation]:
+        """Take back the steps that the task of an operation, and tasks it began later, asked for after it.
+
+        Only what is not logged: what the log holds at a position is the same live and in every replay.
+        """
+        later = [o for o in self.unlogged.values() if o.step is not None and comes_after(o.path, path)]
+        for operation in later:
+            self.abandon(operation)
+        return later
+
+    def received(self, path: str) -> Operation | None:
+        """Return the hook a payload is for. None when the code has disposed it: the payload came too late.
+
+        Raises:
+            Diverged: the code never asked for it.
+        """
+        operation = self._known(path, "a payload")
+        return operation if operation.listening else None
 
     def log(self, event: ev.Event) -> None:
         """Match an order in the log with the operation the code issued.
@@ -129,19 +176,22 @@ class Operations:
             Diverged: the code issued another one there, or none.
         """
         order = event.body
-        assert isinstance(order, ev.StepCreated | ev.WaitCreated)
-        operation = self._known(order.op, describe(order))
-        if describe(operation.order) != describe(order):
-            raise Diverged(
-                f"at {order.op} the log has {describe(order)}, "
-                f"the code now asks for {describe(operation.order)} ({operation.site})"
-            )
+        assert isinstance(order, Order)
+        operation = self._match(order.op, describe(order))
         self._compare_arguments(operation, order)
         operation.logged = operation.logged or _without_values(event)
         operation.order = _without_arguments(operation.order)
         self.unlogged.pop(order.op, None)
-        if operation.abandoned and not operation.settled and operation.tells_body:
-            self.to_cancel[order.op] = operation
+        if operation.abandoned and not operation.settled and operation.ending is not None:
+            self.to_end[order.op] = operation
+
+    def _match(self, path: str, what: str) -> Operation:
+        operation = self._known(path, what)
+        if describe(operation.order) != what:
+            raise Diverged(
+                f"at {path} the log has {what}, the code now asks for {describe(operation.order)} ({operation.site})"
+            )
+        return operation
 
     @staticmethod
     def _compare_arguments(operation: Operation, order: Order) -> None:
@@ -150,16 +200,17 @@ class Operations:
         if isinstance(mine, ev.StepCreated) and isinstance(order, ev.StepCreated) and mine.digest != order.digest:
             log.warning("a step is asked for with other arguments than before", step=order.name, op=order.op)
 
-    def log_cancel(self, path: str) -> None:
-        """Match a cancelled step in the log with the code, which must have stopped waiting for it.
+    def log_end(self, body: Ending) -> None:
+        """Match a cancelled step or a disposed hook in the log with the code, which must have given it up.
 
         Raises:
-            Diverged: the code still waits for it, or never issued it.
+            Diverged: the code still has it, or never issued it.
         """
-        operation = self._known(path, "a cancelled step")
+        path = body.op
+        operation = self._known(path, "a cancelled step" if isinstance(body, ev.StepCancelled) else "a disposed hook")
         if operation.listening:
             raise Diverged(f"the log says that the code gave up {path}, but it waits for it ({operation.site})")
-        self.to_cancel.pop(path, None)
+        self.to_end.pop(path, None)
 
     def check_decided(self, decided_seq: int) -> None:
         """See to it that nothing asked for before the last decision is missing in the log.
@@ -186,24 +237,37 @@ class Operations:
 
     def _close(self, operation: Operation) -> None:
         self.open.pop(operation.path, None)
+        self.hooks.pop(operation.path, None)
         if operation.handle is not None:
             self._timers.pop(id(operation.handle), None)
 
 
 def _without_values(event: ev.Event) -> ev.Event:
     """Return the event of an order without its arguments: a run with many steps keeps none of them in memory."""
-    if isinstance(event.body, ev.StepCreated):
+    if isinstance(event.body, ev.StepCreated | ev.HookCreated):
         return msgspec.structs.replace(event, body=_without_arguments(event.body))
     return event
 
 
 def _without_arguments(order: Order) -> Order:
-    return msgspec.structs.replace(order, args=ev.Value()) if isinstance(order, ev.StepCreated) else order
+    match order:
+        case ev.StepCreated():
+            return msgspec.structs.replace(order, args=ev.Value())
+        case ev.HookCreated():
+            return msgspec.structs.replace(order, schema=ev.NO_JSON)
+        case _:
+            return order
 
 
 def describe(order: Order) -> str:
-    """Return what identifies an operation: its kind and name, nothing else (arguments may change)."""
-    return f"step {order.name!r}" if isinstance(order, ev.StepCreated) else "a timer"
+    """Return what identifies an operation: its kind and name, nothing else (arguments and models may change)."""
+    match order:
+        case ev.StepCreated(name=name):
+            return f"step {name!r}"
+        case ev.HookCreated(token=token):
+            return f"hook {token!r}"
+        case ev.WaitCreated():
+            return "a timer"
 
 
 # ---- where in the user's code

@@ -140,3 +140,10 @@ class Guarded(Coroutine[Any, Any, Any]):
                 awaited._asyncio_future_blocking = False
             awaited = self._inner.throw(self._foreign(awaited))
         return awaited
+
+
+def comes_after(path: str, earlier: str) -> bool:
+    """Tell whether an operation was asked for after another one, by the same task or by one that it began since."""
+    task, _, number = earlier.rpartition(".")
+    rest = path.removeprefix(f"{task}.")
+    return rest != path and int(rest.partition(".")[0]) > int(number)

@@ -23,7 +23,7 @@ from .ahead import Ahead
 from .awake import Awake, Reload
 from .messages import HandOver, NodeDied, Passivate, RunMessage, SlotReserved, StepEnded, Tick
 from .operations import Diverged
-from .turn import Stuck
+from .settling import Stuck
 
 if TYPE_CHECKING:
     from fencepost.world import Fence, Opened, Run
@@ -232,7 +232,9 @@ class RunActor:
     async def _leave_waiting(self, opened: Opened, workflow: Workflow[Any, Any] | None) -> None:
         """Leave a run alone that nobody here can move; a person or another node can (`World.join` wakes it)."""
         run = opened.run
-        if run.stalled and run.due is None:
+        if run.stalled:
+            if run.due is not None:  # something came from outside; a batch of ours would say that it was decided on
+                await self._stall_again(opened)
             return
         if workflow is None and self._around.lacks_workflow(run.partition):
             log.info("run goes to a node with newer code", run=self.run_id, workflow=run.workflow)
@@ -241,6 +243,12 @@ class RunActor:
         elif run.due is not None:
             log.warning("run waits for a node that knows its workflow", run=self.run_id, workflow=run.workflow)
             await self._append(Batch(self.run_id, (), run.seq, opened.fence, self._around.host.token()))
+
+    async def _stall_again(self, opened: Opened) -> None:
+        try:
+            await self._around.world.stall(self.run_id, opened.fence, opened.run.stalled)
+        except Refused as refusal:
+            raise Reload from refusal
 
     async def _append(self, batch: Batch) -> int:
         try:

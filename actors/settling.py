@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fencepost.world import events as ev
 
 from . import failures
+from .inbox import Unfit
 from .webhooks import Webhook
 
 if TYPE_CHECKING:
@@ -45,13 +46,13 @@ def _decoded(step: Step[Any, Any], result: ev.Value) -> Any:
 
 
 def payload_of(inbox: Inbox, body: ev.HookReceived) -> Any:
-    """Return a payload as the code takes it. It fitted when it was delivered, where its model could be looked at.
+    """Return a payload as the code takes it, `Unfit` when it does not fit its model.
 
-    Raises:
-        Stuck: it does not fit its model (any more).
+    It did when it was delivered, as far as could be told there. Whoever may send payloads must not be able to stall
+    the run by one: the code is told, and may go on to the next.
     """
     try:
-        payload = inbox.shape.decode(bytes(body.payload.json))
-    except Exception as error:
-        raise Stuck(f"a payload of hook {body.token!r} does not fit its model: {error}") from error
+        payload = inbox.shape.receive(bytes(body.payload.json))
+    except Exception as error:  # noqa: BLE001  (a validator of the user's; the code is told)
+        return Unfit(f"a payload of hook {body.token!r} (delivery {body.delivery!r}) does not fit its model: {error}")
     return Webhook(payload, body.token, body.delivery, dict(body.headers)) if inbox.web else payload

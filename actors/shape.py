@@ -89,7 +89,15 @@ class Shape:
         Raises:
             SerializationError: it does not fit the hint.
         """
-        return self.encode(self._read(data, by_alias=True))
+        return self.encode(self.receive(data))
+
+    def receive(self, data: bytes) -> Any:
+        """Read JSON from outside, where fields may go by their alias.
+
+        Raises:
+            SerializationError: it does not fit the hint.
+        """
+        return self._read(data, by_alias=True)
 
     def _read(self, data: bytes, *, by_alias: bool) -> Any:
         adapter = self._adapter
@@ -115,7 +123,7 @@ class Shape:
         if self._hint is Any or self._hint is object:
             return None
         try:
-            return _adapter_of(self._hint)
+            return adapter_of(self._hint)
         except Exception as exc:  # noqa: BLE001  (pydantic runs code of the user's to build a schema)
             _log.warning("type_hint_not_usable", where=self._where, hint=str(self._hint)[:80], error=str(exc)[:200])
             return None
@@ -173,7 +181,12 @@ class Shape:
             )
 
 
-def _adapter_of(hint: Any) -> TypeAdapter[Any]:
+def adapter_of(hint: Any) -> TypeAdapter[Any]:
+    """Return pydantic's adapter of a hint, with bytes as base64.
+
+    Raises:
+        Exception: it can be none; of any type, since pydantic runs code of the user's to build it.
+    """
     try:
         return TypeAdapter(hint, config=_CONFIG)
     except PydanticUserError as exc:
@@ -226,12 +239,12 @@ def _misfit(exc: ValidationError) -> Misfit:
     first = errors[0]
     place = ".".join(str(part)[:60] for part in first["loc"])
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-    got = "" if first["type"] in {"missing", "json_invalid"} else f", got {_glimpse(first['input'])}"
+    got = "" if first["type"] in {"missing", "json_invalid"} else f", got {glimpse(first['input'])}"
     why = first["msg"] if len(first["msg"]) <= 160 else first["msg"][:157] + "…"  # noqa: PLR2004  (one line)
     return Misfit(place[:200], f"{why}{got}{more}")
 
 
-def _glimpse(value: Any) -> str:
+def glimpse(value: Any) -> str:
     """Show scalars in short, of everything else only the type: a message is no place for a whole value."""
     if value is None or isinstance(value, bool | float):
         return repr(value)

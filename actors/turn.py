@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any, assert_never, cast
 
 import structlog
 
-from fencepost.world import ValueTooLarge
+from fencepost.world import ValueTooLarge, weight_of
 from fencepost.world import events as ev
 
 from . import codec, failures
 from .ahead import Held
 from .entropy import Entropy
-from .errors import FencepostError, InvalidInput, NondeterminismError
+from .errors import FencepostError, HookConflict, InvalidInput, NondeterminismError
 from .loop import Evicted, NeverQuiet, WorkflowLoop, entered
 from .operations import Diverged, Operation, Operations, awaiting_line, call_site
 from .paths import owner_of
+from .settling import Stuck, payload_of, resolve
 from .stand_ins import draw_owner, standing_in
 from .values import bounded, inline
 from .watch import TurnTooLong, in_turn
@@ -40,10 +41,6 @@ THROWS_MAX = 10
 """How often code that catches everything is told to leave."""
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
-
-
-class Stuck(Exception):
-    """The run cannot go on until a person acts; the message says why, in one sentence with the line."""
 
 
 class Turn:
@@ -76,7 +73,8 @@ class Turn:
         self._root: PathTask | None = None
         self._offence: NondeterminismError | None = None
         self._site = ""
-        self._evicting = False
+        self.evicting = False
+        """Whether it is being put to sleep: what the code does now is not meant."""
 
     # ---- events in
 
@@ -136,10 +134,12 @@ class Turn:
                 self._begin(body)
             case ev.RunStarted():
                 self.started = True
-            case ev.StepCreated() | ev.WaitCreated():
+            case ev.StepCreated() | ev.WaitCreated() | ev.HookCreated():
                 self.ops.log(event)
-            case ev.StepCancelled(op=op):
-                self.ops.log_cancel(op)
+            case ev.StepCancelled() | ev.HookDisposed() as body:
+                self.ops.log_end(body)
+            case ev.HookReceived() | ev.HookConflict() as body:
+                self._tell_hook(body)
             case ev.StepCompleted() | ev.StepFailed() | ev.WaitCompleted() as body:
                 self._settle(body)
             case ev.StepStarted() | ev.StepRetrying():
@@ -180,26 +180,26 @@ class Turn:
             self.loop.make_ready(operation.handle)
         elif operation.future is not None and not operation.future.done():
             with entered(self.loop):
-                self._resolve(operation, body)
+                resolve(operation, body)
             operation.future = None  # who awaits it holds it; the tombstone needs no result
 
-    def _resolve(self, operation: Operation, body: ev.EventBody) -> None:
-        assert operation.future is not None
-        match body:
-            case ev.StepCompleted(result=result):
-                assert operation.step is not None
-                operation.future.set_result(self._decoded(operation.step, result))
-            case ev.StepFailed(error=error, attempt=attempt):
-                name = operation.step.name if operation.step else ""
-                operation.future.set_exception(failures.rebuild(error, step=name, attempts=attempt))
-            case _:
-                operation.future.set_result(None)
+    def _tell_hook(self, body: ev.HookReceived | ev.HookConflict) -> None:
+        conflict = body if isinstance(body, ev.HookConflict) else None
+        operation = self.ops.conflict(conflict) if conflict else self.ops.received(body.op)
+        if operation is None or operation.inbox is None:
+            return  # the code has disposed it
+        with entered(self.loop):
+            if isinstance(body, ev.HookReceived):
+                operation.inbox.put(payload_of(operation.inbox, body), weight_of(body))
+            else:
+                operation.inbox.close(owner=body.owner)
+                self._retract(body)
 
-    def _decoded(self, step: Step[Any, Any], result: ev.Value) -> Any:
-        try:
-            return step.returns.decode(bytes(result.json))
-        except Exception as error:
-            raise Stuck(f"the recorded result of step {step.name!r} no longer fits its type: {error}") from error
+    def _retract(self, body: ev.HookConflict) -> None:
+        """Let the steps fail that may have assumed the hook: a mail with its token must not go out (ATTACKS A5)."""
+        for step in self.ops.retract(body.op):
+            if step.future is not None and not step.future.done():
+                step.future.set_exception(HookConflict(body.token, body.owner))
 
     def _cancel(self, body: ev.CancelRequested) -> None:
         if self.cancel is not None:
@@ -214,7 +214,7 @@ class Turn:
     @property
     def muted(self) -> bool:
         """Whether what the code prints was printed before: it is replaying, or it is a shadow."""
-        return self._shadow or self._evicting or self.seq <= self._said_seq
+        return self._shadow or self.evicting or self.seq <= self._said_seq
 
     def _run(self) -> None:
         if self._root is None or self.terminal is not None or self.loop.is_quiet:
@@ -272,9 +272,10 @@ class Turn:
         """
         self.ops.check_decided(self._decided_seq)
         wanted: list[ev.EventBody] = [] if self.started else [self._run_started()]
-        wanted += [ev.StepCancelled(op=path) for path in self.ops.to_cancel]
-        if self.terminal is not None:
-            return [*wanted, self.terminal]
+        ended = [o.ending for o in self.ops.to_end.values() if o.ending is not None]
+        if self.terminal is not None:  # it closes all hooks
+            return [*wanted, *(body for body in ended if isinstance(body, ev.StepCancelled)), self.terminal]
+        wanted += ended
         return [*wanted, *(o.order for o in self.ops.unlogged.values())]
 
     def _run_started(self) -> ev.RunStarted:
@@ -292,22 +293,22 @@ class Turn:
 
     def timer(self, handle: asyncio.TimerHandle, delay_s: float) -> None:
         """Record a timer of the code: see `loop.Scribe`."""
-        path = self._next_path()
-        self._issue(Operation(path, ev.WaitCreated(op=path, delay_s=delay_s), self.seq, call_site(), handle=handle))
+        path = self.next_path()
+        self.issue(Operation(path, ev.WaitCreated(op=path, delay_s=delay_s), self.seq, call_site(), handle=handle))
 
     def timer_until(self, until: datetime) -> asyncio.Future[Any]:
         """Record a timer that ends at an instant, and return the future it resolves."""
-        path, future = self._next_path(), self.loop.create_future()
+        path, future = self.next_path(), self.loop.create_future()
         handle = asyncio.TimerHandle(until.timestamp(), _resolve_none, (future,), self.loop)
         order = ev.WaitCreated(op=path, until=until)
-        self._issue(Operation(path, order, self.seq, call_site(), handle=handle))
+        self.issue(Operation(path, order, self.seq, call_site(), handle=handle))
         future.add_done_callback(lambda f: handle.cancel() if f.cancelled() else None)
         return future
 
     def timer_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Record that nobody listens to a timer any more."""
         operation = self.ops.by_timer(handle)
-        if operation is not None and not self._evicting:
+        if operation is not None and not self.evicting:
             self.ops.abandon(operation)
 
     def offence(self, error: NondeterminismError, site: str = "") -> NondeterminismError:
@@ -318,11 +319,11 @@ class Turn:
 
     async def call(self, step: Step[Any, Any], args: Any, kwargs: Any) -> Any:
         """Ask for a step and wait for its outcome."""
-        path = self._next_path()
+        path = self.next_path()
         data = bounded(step.params.encode(args, kwargs), f"the arguments of step {step.name!r}")
         order = ev.StepCreated(op=path, name=step.name, args=inline(data), queue=step.queue, digest=codec.digest(data))
         future = self.loop.create_future()
-        operation = self._issue(Operation(path, order, self.seq, call_site(), step=step, future=future))
+        operation = self.issue(Operation(path, order, self.seq, call_site(), step=step, future=future))
         try:
             return await future
         except asyncio.CancelledError:
@@ -339,12 +340,16 @@ class Turn:
             return
         self.ops.abandon(operation)
 
-    def _next_path(self) -> str:
+    def next_path(self) -> str:
+        """Name the next operation of the running task."""
         return owner_of(self.loop).next_path()
 
-    def _issue(self, operation: Operation) -> Operation:
-        # Code on its way out may still await: it is left waiting there, and gets `Evicted` once more.
-        return operation if self._evicting else self.ops.issue(operation)
+    def issue(self, operation: Operation) -> Operation:
+        """Take in what the code asks for.
+
+        Code on its way out may still await: it is left waiting there, and gets `Evicted` once more.
+        """
+        return operation if self.evicting else self.ops.issue(operation)
 
     # ---- going to sleep
 
@@ -354,7 +359,7 @@ class Turn:
         Dropping the coroutines instead would run their `finally` blocks whenever the collector comes by, without
         a loop and in another context.
         """
-        self._evicting = self.loop.evicting = True
+        self.evicting = self.loop.evicting = True
         watch = in_turn(self.run_id)  # not inside: the first one starts the watchdog's thread
         with entered(self.loop), standing_in(), watch:
             for task in self.loop.live_tasks():

@@ -10,12 +10,19 @@ from fencepost.world import ValueTooLarge
 from fencepost.world import events as ev
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from fencepost.world import World
 
 INLINE_BYTES_MAX = 128 * 1024
 VALUE_BYTES_MAX = 16 * 1024 * 1024
 
-_FIELD: dict[type[ev.Body], str] = {ev.StepCreated: "args", ev.StepCompleted: "result", ev.RunCompleted: "result"}
+_FIELD: dict[type[ev.Body], str] = {
+    ev.StepCreated: "args",
+    ev.StepCompleted: "result",
+    ev.RunCompleted: "result",
+    ev.HookReceived: "payload",
+}
 
 
 def bounded(data: bytes, what: str) -> bytes:
@@ -50,6 +57,17 @@ def is_apart(body: ev.EventBody) -> bool:
     """Tell whether a body's value is kept apart."""
     value = value_of(body)
     return value is not None and bool(value.ref)
+
+
+def portions(events: Sequence[ev.Event]) -> Iterator[Sequence[ev.Event]]:
+    """Cut events so that no two values kept apart are in memory before they are needed: a page could hold gigabytes."""
+    first = 0
+    for number, event in enumerate(events):
+        if is_apart(event.body):
+            yield events[first : number + 1]
+            first = number + 1
+    if first < len(events):
+        yield events[first:]
 
 
 async def externalised(world: World, run_id: str, body: ev.EventBody) -> ev.EventBody:

@@ -1,4 +1,4 @@
-"""What a client is shown: runs, events, ends and dead letters as plain JSON. The secret seed never leaves."""
+"""What a client is shown: runs, events, ends and dead letters as plain JSON. No view holds the secret seed."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ def run_view(run: Run) -> dict[str, Any]:
         "due": run.due,
         "attributes": run.attributes,
     }
+
+
+def history_view(run: Run) -> dict[str, Any]:
+    """Return what a history says of its run: as in a list, and up to where its code has surely asked for all."""
+    # What is written for a pending run leaves it to others: its code has decided nothing.
+    return {**run_view(run), "decided_seq": 0 if run.status == "pending" else run.decided_seq}
 
 
 def event_view(run_id: str, event: ev.Event) -> dict[str, Any]:

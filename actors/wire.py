@@ -54,8 +54,15 @@ class Answer(msgspec.Struct, tag=True):
     hopeless: bool = False
 
 
+class Told(msgspec.Struct, tag=True):
+    """The body has something to tell on the live feed; JSON."""
+
+    topic: str
+    body: msgspec.Raw
+
+
 ToChild = Hello | Job | Stop
-FromChild = Ready | Answer
+FromChild = Ready | Answer | Told
 
 _to_child: Final = msgspec.json.Decoder(ToChild)
 _from_child: Final = msgspec.json.Decoder(FromChild)

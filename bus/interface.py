@@ -218,7 +218,10 @@ class Bus(Protocol):
     # ---- live feed
 
     async def announce(self, topic: str, body: bytes) -> None:
-        """Tell who listens: `event.<run>` or `dead.<kind>`. May be lost; never raises for a bus that is away."""
+        """Tell who listens: `event.<run>`, `dead.<kind>`, or `reply.<id>`, which no stream keeps for later.
+
+        May be lost; never raises for a bus that is away.
+        """
         ...
 
     def follow(self, topic: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:

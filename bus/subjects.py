@@ -5,7 +5,7 @@
     fp.<ns>.step.<queue>.<app>.<run>.<op>     offerings, without data; an op is a path with dots of its own
     fp.<ns>.api.<endpoint>[.<rest>]           questions
     fp.<ns>.event.<run>, fp.<ns>.dead.<kind>  live feed
-    fp.<ns>.reply.<...>                       answers to start messages, beside `_INBOX.`
+    fp.<ns>.reply.<...>                       answers to start messages, beside `_INBOX.`, and to webhooks; never stored
 
 What comes from outside is parsed, never trusted: a subject of another shape is `None`, not an error.
 """
@@ -197,14 +197,14 @@ class Subjects:
 
     @property
     def every_live(self) -> tuple[str, ...]:
-        """The filters of the live feed."""
+        """The filters of what is kept of the live feed; answers to webhooks are not, nobody asks for them later."""
         return (f"{self.root}.event.>", f"{self.root}.dead.>")
 
     def news(self, topic: str) -> str:
         """Where news of a topic goes."""
         kind, _, rest = topic.partition(".")
-        if kind not in {"event", "dead"} or not all(token_ok(part) for part in rest.split(".")):
-            raise ValueError(f"topic {topic!r} must be event.<run> or dead.<kind>")
+        if kind not in {"event", "dead", "reply"} or not all(token_ok(part) for part in rest.split(".")):
+            raise ValueError(f"topic {topic!r} must be event.<run>, dead.<kind> or reply.<id>")
         return _sized(f"{self.root}.{topic}")
 
     def followed(self, topic: str) -> str:

@@ -157,6 +157,17 @@ class Race:
         await self.world.append(Batch(self.run_id, (ev.CancelRequested(reason="enough", key="k"),), UNREAD))
         self.node.tick(self.run_id)
 
+    def payload(self, token, plain, delivery="d"):
+        """Return an act: somebody puts a payload."""
+
+        async def act(_batch=None):
+            opened = await self.world.hook(token)
+            body = ev.HookReceived(op=opened.created.op, token=token, delivery=delivery, payload=value(plain))
+            await self.world.append(Batch(opened.run_id, (body,), UNREAD))
+            self.node.tick(opened.run_id)
+
+        return act
+
     def completed_outside(self, op, plain):
         """Return an act: somebody else records an outcome of a step under its claim."""
 

@@ -79,6 +79,14 @@ class Tape:
         self._append(ev.WaitCompleted(op=operation.path), tick=self.tick)
         self.settle()
 
+    def payload(self, token, plain=None, *, after_s=0.001):
+        """Put a payload to the hook that has the token now, as the world would take it."""
+        opened = [e.body for e in self.log if isinstance(e.body, ev.HookCreated) and e.body.token == token]
+        delivery = f"d{len(self.log)}"
+        self.outside(
+            ev.HookReceived(op=opened[-1].op, token=token, delivery=delivery, payload=value(plain)), after_s=after_s
+        )
+
     def cancel(self, reason=""):
         self.outside(ev.CancelRequested(reason=reason))
 

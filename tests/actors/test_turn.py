@@ -13,7 +13,7 @@ from fencepost.actors.author import now, sleep, timeout, uuid4
 from fencepost.actors.define import step, workflow
 from fencepost.actors.errors import DefinitionError
 from fencepost.actors.operations import Diverged
-from fencepost.actors.turn import Stuck
+from fencepost.actors.settling import Stuck
 from fencepost.world import events as ev
 from tests.actors.tape import Tape
 
