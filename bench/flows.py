@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from fencepost.actors import App, now, run_info, sleep, step, workflow
+from fencepost.actors import App, hook, now, run_info, sleep, step, workflow
 
 if TYPE_CHECKING:
     from fencepost.actors import Workflow
@@ -140,6 +140,24 @@ def note_wake_up(run_id: str, began: datetime, slept_s: float) -> None:
     woke_late_ms[run_id] = 1e3 * ((datetime.now(UTC) - began).total_seconds() - slept_s)
 
 
+@workflow
+async def waiting() -> int:
+    """Wait for one payload."""
+    return await hook(run_info().run_id, int)
+
+
+@workflow
+async def branches(width: int) -> int:
+    """Wait in many branches at once, each for a payload of its own, and do a step after it."""
+
+    async def branch(number: int) -> None:
+        await hook(f"{run_info().run_id}/{number}", int)
+        await nothing()
+
+    await asyncio.gather(*(branch(number) for number in range(width)))
+    return width
+
+
 def new_app() -> App:
     """Return an app with all of them."""
     plain: list[Workflow[..., Any]] = [
@@ -152,5 +170,7 @@ def new_app() -> App:
         clocked,
         clocked_cleanup,
         sleeper,
+        waiting,
+        branches,
     ]
     return App(workflows=[*plain, spinner, pulse])

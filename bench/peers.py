@@ -69,4 +69,6 @@ LINES: Final = (
     Line("1,000 sleeps due together, late p50", "W7", "late_p50_ms", "ms", (1353, 4373, 627, 206, 86.4, 41.4)),
     Line("1,000 sleeps due together, late p99", "W7", "late_p99_ms", "ms", (5996, 4622, 1703, 495, 704, 140)),
     Line("the same, all over after", "W7", "total_s", "s", (9.79, 14.8, 33.9, 4.66, 4.80, 3.06)),
+    Line("a payload to a waiting run, p50", "W8", "p50_ms", "ms", (8.09, 14.2, 49.1, 257, 20.8, 4.15), 2),
+    Line("a payload to a waiting run, p95", "W8", "p95_ms", "ms", (11.4, 20.1, 59.8, 260, 24.5, 6.03)),
 )

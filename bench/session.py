@@ -20,6 +20,7 @@ from .counting import count
 from .lag import lag
 from .noise import Watch, calm
 from .processes import kill, rest
+from .signals import bursts, w8
 from .sleeping import fall_asleep, wake_among
 from .stack import opened, serving
 from .startup import start_up
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 ALONE: Final = ("FLOOR", "COUNT", "W9", "RESTART", "START", "NODE", "KILL")
 """What opens its own stack, or none."""
 
-INSIDE: Final = WORKLOADS | {"LAG": lag}
+INSIDE: Final = WORKLOADS | {"W8": w8, "BURST": bursts, "LAG": lag}
 
 
 async def session(pair: str, labels: Sequence[str], folder: Path, *, quick: bool, began_at: float) -> None:

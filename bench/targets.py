@@ -34,6 +34,7 @@ TARGETS: Final = (
     Target("a run without steps, p50", "W0", "p50_ms", 3, "ms"),
     Target("runs without steps, 50 at once", "W0", "runs_s", 1000, "runs/s", at_least=True),
     Target("one timer alone, late p99", "W7", "alone_late_p99_ms", 20, "ms"),
+    Target("a payload to a waiting run, until it completed, p50", "W8", "p50_ms", 3, "ms"),
     Target("a step near the end of 1,000 over one near the beginning", "W1LONG", "growth", 1.2, "times"),
     Target("the same beside 100 outside events a second", "W1OUT", "growth", 1.2, "times"),
     Target("10,000 sleeping runs, above an idle node", "NODE", "memory_mb", 60, "MB"),

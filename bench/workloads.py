@@ -54,9 +54,11 @@ class Size:
     lag_s: float = 4.0
     hit: int = 20
     lease_s: float = 10.0
+    signalled: int = 100
+    apart_s: float = 0.3
 
 
-QUICK: Final = Size(2, 10, 40, 20, 2, 10, 40, 120, 200, 3, 100, 1.0, 0.0, 1, 0.5, 4, 2.0)
+QUICK: Final = Size(2, 10, 40, 20, 2, 10, 40, 120, 200, 3, 100, 1.0, 0.0, 1, 0.5, 4, 2.0, 5, 0.05)
 
 
 async def run(stack: Stack, workflow: Any, *args: Any) -> Any:

@@ -56,11 +56,23 @@ class OpenTimer(msgspec.Struct, frozen=True):
     due: datetime
 
 
+class OpenHook(msgspec.Struct, frozen=True):
+    """A hook that takes payloads: since when, how many came, and how many of them its run has not read."""
+
+    op: str
+    token: str
+    since: datetime
+    received: int = 0
+    unread: int | None = None
+    """None when only the log was looked at, which does not tell."""
+
+
 class RunNow(RunStatus, frozen=True, kw_only=True):
     """How far a run is, and what it waits for."""
 
     steps: list[OpenStep] = []
     timers: list[OpenTimer] = []
+    hooks: list[OpenHook] = []
 
 
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +119,16 @@ class Changed(msgspec.Struct, frozen=True):
     run_id: str
     changed: bool = False
     status: str = ""
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """Where a payload was put. `repeated`: it had arrived before, under the same `delivery`."""
+
+    run_id: str
+    repeated: bool = False
+    delivery: str = ""
+    id: str = ""
+    """The event's."""
 
 
 class Ending(msgspec.Struct, frozen=True):

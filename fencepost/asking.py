@@ -17,6 +17,8 @@ from fencepost.bus import BusError, BusUnusable, NoResponder, PayloadTooLarge, R
 from .answers import read
 from .errors import (
     FencepostError,
+    HookFull,
+    HookNotFound,
     InvalidInput,
     RequestRefused,
     RunExists,
@@ -48,6 +50,8 @@ PAUSE_S_MAX: Final = 1.0
 _BY_NAME: Final[dict[str, Callable[[str, str], FencepostError]]] = {
     "InvalidInput": lambda message, _about: InvalidInput(message),
     "RunNotFound": RunNotFound,
+    "HookNotFound": HookNotFound,
+    "HookFull": HookFull,
     "RunExists": RunExists,
     "ValueTooLarge": lambda message, _about: ValueTooLarge(message),
     "too_large": lambda message, _about: ValueTooLarge(message),

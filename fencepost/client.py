@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 
 from fencepost.bus import BusError, JetStreamBus
 
-from .answers import DeadLetter, DeadPage, RunPage, RunStatus, Started, read
+from .answers import DeadLetter, DeadPage, Delivered, RunPage, RunStatus, Started, read
 from .asking import Asking, patiently
+from .deliveries import deliver, payload_of
 from .envelopes import OnDuplicate, envelope, name_of, new_id, sendable, takes_no_single
 from .errors import InvalidInput, Unavailable
 from .handle import RunHandle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
     from pathlib import Path
 
     from fencepost.actors import Workflow
@@ -204,6 +205,31 @@ class Client:
         """
         name, bus = sendable(workflow), self._asking.opened()
         await patiently(lambda: bus.publish_start(name, body, headers), once=once)
+
+    # ---- hooks
+
+    async def resume(
+        self,
+        token: str,
+        payload: Any = None,
+        *,
+        delivery: str | None = None,
+        wait: float | str | timedelta = 0,
+    ) -> Delivered:
+        """Put a payload into a run's hook; when this returns it is durable. The same `delivery` again is put once.
+
+        A model or dataclass goes by its own type, all else as plain JSON. `wait` is how long to wait for a hook that is
+        not there yet: a run that was just started has not made it.
+
+        Raises:
+            HookNotFound: no hook of this token is open.
+            HookFull: its run has too many payloads it has not read.
+            InvalidInput: the payload does not fit the hook's model, or token or delivery cannot be one.
+            SerializationError: the payload is no data.
+            ValueTooLarge: the payload is over the server's limit.
+            Unavailable: nobody answers. With a delivery of yours, sending it again is harmless.
+        """
+        return await deliver(self._asking, token, payload_of(payload), delivery=delivery, wait=wait)
 
     # ---- what is there
 

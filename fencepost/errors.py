@@ -7,6 +7,8 @@ FencepostError
 │   ├── RunFailed(run_id, code, cause)       code: user_error, max_events, timeout, node_lost, internal
 │   ├── RunCancelled(run_id, reason)
 │   ├── RunTerminated(run_id, reason)
+│   ├── HookNotFound(token)                  no hook of this token is open: not yet, or not any more
+│   ├── HookFull(token)                      its run has too many payloads it has not read; try again later
 │   ├── InvalidInput                         what was sent does not fit; nothing was started
 │   ├── ValueTooLarge(size_bytes, limit_bytes)
 │   ├── WorkflowUnknown(workflow)
@@ -20,6 +22,7 @@ FencepostError
     ├── StepFailed(cause, attempts)          the base of what could not be rebuilt as its own type
     │   ├── StepTimeout
     │   └── StepLost
+    ├── HookConflict(token, owner)           the token belongs to another open hook
     ├── NondeterminismError, SerializationError, LifespanError
     └── FatalError, RetryAfter(delay)        raised *by* steps
 
@@ -36,6 +39,7 @@ from fencepost.actors import (
     DefinitionError,
     FatalError,
     FencepostError,
+    HookConflict,
     InvalidInput,
     NondeterminismError,
     RetryAfter,
@@ -57,6 +61,9 @@ __all__ = [
     "DefinitionError",
     "FatalError",
     "FencepostError",
+    "HookConflict",
+    "HookFull",
+    "HookNotFound",
     "InvalidInput",
     "LifespanError",
     "LoadError",
@@ -137,6 +144,22 @@ class RunTerminated(FencepostError):
         super().__init__(f"run {run_id} was terminated" + (f": {reason}" if reason else ""))
         self.run_id = run_id
         self.reason = reason
+
+
+class HookNotFound(FencepostError):
+    """No hook of this token is open: it was not made yet, was disposed, or its run has ended. Nothing was written."""
+
+    def __init__(self, message: str, token: str = "") -> None:
+        super().__init__(message)
+        self.token = token
+
+
+class HookFull(FencepostError):
+    """The run has too many payloads of this hook that it has not read. Nothing was written; try again later."""
+
+    def __init__(self, message: str, token: str = "") -> None:
+        super().__init__(message)
+        self.token = token
 
 
 class ValueTooLarge(FencepostError):

@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import typer
 from pydantic_core import PydanticUndefined
 
 from fencepost import Settings, errors
-from fencepost.actors import api, ingress, starting
+from fencepost.actors import api, delivering, ingress, starting
 from fencepost.bus import Bell, Offering
 from fencepost.bus import errors as bus_errors
 from fencepost.bus.subjects import Subjects
+from fencepost.cli.commands import app as cli
 from fencepost.settings import PREFIX
 from fencepost.world import errors as world_errors
 from fencepost.world import events as ev
@@ -30,7 +32,7 @@ if typing.TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 CLASSES = ((ev.ORDERS, "order"), (ev.TERMINAL, "end"), (ev.OUTCOMES, "outcome"), (ev.QUIET, "quiet"))
-ELSEWHERE = (ev.CancelRequested, ev.RunTerminated)
+ELSEWHERE = (ev.HookReceived, ev.CancelRequested, ev.RunTerminated)
 """What is appended from outside, by whoever asks."""
 
 
@@ -71,7 +73,8 @@ are passed over, an unknown type is refused.
 SUBJECTS = """# Subjects
 
 Here for the namespace `default`. Names of namespaces and apps are 1 to 32 letters, digits, `_` or `-`; a subject has at
-most 512 bytes. [The least rights](../../deploy/nats/permissions.conf) of a node and a client are written in these.
+most 512 bytes. [The least rights](../../deploy/nats/permissions.conf) of a node, a client and a gateway are
+written in these.
 """
 START = """## A start message
 
@@ -85,6 +88,11 @@ QUESTIONS = """## Questions
 The micro service `fencepost` (`nats micro info fencepost`). A request is one JSON object, or empty; so is the answer.
 A refusal has the headers `Nats-Service-Error-Code` and `Nats-Service-Error`.
 """
+COMMANDS = """# Commands
+
+`fencepost COMMAND --help` says the same. People get tables, `--json` whole data; exit codes are 0 ok, 1 a run failed or
+was refused, 2 usage, 3 not reachable.
+"""
 HEADERS: list[tuple[str, ...]] = [
     ("`Nats-Msg-Id`", "the id, when the message has none; JetStream drops the same within two minutes"),
     (f"`{ingress.REPLY_TO}`", "where a raw start message is answered, once it is a run or a dead letter"),
@@ -94,6 +102,7 @@ HEADERS: list[tuple[str, ...]] = [
 def pages() -> dict[str, str]:
     """Return every page by its file's name."""
     written = {"settings": settings(), "errors": error_trees(), "events": events(), "subjects": subjects()}
+    written["commands"] = commands()
     return {f"{name}.md": f"{MADE}{text.rstrip()}\n" for name, text in written.items()}
 
 
@@ -236,6 +245,10 @@ def _struct_default(field: Any) -> str:
 
 # ---- subjects
 
+DELIVERY = """What `hook` takes. Of `payload` and `raw` one is given, or none for null; `raw` is a body as it came over
+HTTP, in base64, and is read by its `content_type`. `delivery` makes it idempotent under the token:
+"""
+
 
 def subjects() -> str:
     """Return the page of subjects, streams and what can be asked."""
@@ -249,7 +262,7 @@ def subjects() -> str:
         (code(names.offered(offering)), "a step on offer in queue `gpu`; stream " + code(names.step_stream("gpu"))),
         (code(names.news("event.RUN")), "the live feed of a run; stream " + code(names.live_stream)),
         (code(names.news("dead.KIND")), "the live feed of dead letters; the same stream"),
-        (code(f"{names.root}.reply.…"), "answers to start messages, beside `_INBOX.…`"),
+        (code(f"{names.root}.reply.…"), "answers to start messages, beside `_INBOX.…`, and to webhooks; in no stream"),
     ]
     return "\n".join(
         [
@@ -266,6 +279,8 @@ def subjects() -> str:
             _fields(api.Ask),
             "What `runs` may hold:\n",
             _fields(api.AskRuns),
+            DELIVERY,
+            _fields(delivering.Delivery),
         ]
     )
 
@@ -275,6 +290,31 @@ def _endpoints() -> list[tuple[str, ...]]:
     fields = [f.name for f in dataclasses.fields(api.Api) if f.init]
     node = api.Api(**dict.fromkeys(fields, unused))
     return [(code(f"api.{name}"), first_line(getattr(node, name))) for name in sorted(node.endpoints())]
+
+
+# ---- commands
+
+
+def commands() -> str:
+    """Return the page of the commands."""
+    return "\n".join([COMMANDS, *_described(typer.main.get_command(cli), "fencepost")])
+
+
+def _described(command: Any, name: str) -> list[str]:
+    """Return the parts about a command, or about those of a group."""
+    inner = getattr(command, "commands", None)
+    if inner is not None:
+        return [part for word, one in inner.items() for part in _described(one, f"{name} {word}")]
+    given = [one for one in command.params if one.param_type_name == "argument"]
+    words = " ".join([name, *(str(one.metavar or one.name.upper()) for one in given)])
+    rows = [(_names(one), " ".join((getattr(one, "help", "") or "").split())) for one in command.params]
+    return [f"## `{words}`\n", f"{(command.help or '').strip()}\n", table("argument | meaning", rows)]
+
+
+def _names(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return code(str(parameter.metavar or parameter.name.upper()).strip("[]"))
+    return ", ".join(map(code, parameter.opts))
 
 
 def main() -> None:

@@ -7,15 +7,21 @@ from typing import Annotated
 
 import typer
 
+from .gateway_commands import gateway_command
+from .history_commands import export_command, replay_command
+from .hook_commands import resume_command
 from .options import (  # noqa: TC001  (typer reads the annotations)
     Arguments,
     Attributes,
     Dir,
+    History,
     Input,
     Json,
     Limit,
     Namespace,
     NewId,
+    Payloads,
+    Timeline,
     Url,
     Verbose,
     Wait,
@@ -125,6 +131,9 @@ def node_command(
     return node(Asked(target, namespace, queues, steps_only, wait, json, verbose))
 
 
+app.command("gateway")(gateway_command)
+
+
 @app.command("migrate")
 def migrate_command(
     *,
@@ -206,18 +215,31 @@ def runs_ls(
 @runs.command("show")
 def runs_show(
     *,
-    named: Annotated[str, typer.Argument(metavar="ID", help="The run's id, yours or its own.")],
+    named: Annotated[str, typer.Argument(metavar="[ID]", help="The run's id, yours or its own.")] = "",
+    file: History = None,
+    timeline: Timeline = False,
+    payloads: Payloads = False,
     url: Url = None,
     namespace: Namespace = None,
     folder: Dir = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> int:
-    """Show one run: how far it is, what it waits for, and how it ended; with -v where its error was raised."""
+    """Show one run: how far it is, what it waits for, and how it ended; with -v where its error was raised.
+
+    With --timeline its history, one event a line: who wrote it, when, and what. With --file all of this from a history
+    that `runs export` wrote, without a server.
+    """
     from . import runs as work  # noqa: PLC0415  (heavy)
     from .connecting import where  # noqa: PLC0415
 
-    return work.show(named, lambda: where(url, namespace, folder), json=json, verbose=verbose)
+    if named and not (file or timeline or payloads):
+        return work.show(named, lambda: where(url, namespace, folder), json=json, verbose=verbose)
+    wanted = work.Wanted(named, file, timeline, payloads)
+    return work.show_history(wanted, lambda: where(url, namespace, folder), json=json, verbose=verbose)
+
+
+runs.command("export")(export_command)
 
 
 @runs.command("events")
@@ -313,6 +335,10 @@ def dead_replay(
     from .connecting import where  # noqa: PLC0415
 
     return letters.replay(ids, lambda: where(url, namespace, folder), json=json)
+
+
+app.command("replay")(replay_command)
+app.command("resume")(resume_command)
 
 
 @app.command("doctor")

@@ -11,11 +11,14 @@ __all__ = [
     "Arguments",
     "Attributes",
     "Dir",
+    "History",
     "Input",
     "Json",
     "Limit",
     "Namespace",
     "NewId",
+    "Payloads",
+    "Timeline",
     "Url",
     "Verbose",
     "Wait",
@@ -48,6 +51,17 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs: one
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show tracebacks, also of failed runs; of dev also debug logs.")
 ]
+
+# ---- runs show
+
+History = Annotated[
+    Path | None,
+    typer.Option(
+        "--file", help="Show the history in this file, written by `runs export`; - is stdin.", show_default=False
+    ),
+]
+Timeline = Annotated[bool, typer.Option("--timeline", help="Its history: who wrote what, and when.")]
+Payloads = Annotated[bool, typer.Option("--payloads", help="With --timeline also what was given and returned.")]
 
 # ---- start
 

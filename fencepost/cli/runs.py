@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from ..answers import Changed, EventPage, OpenStep, RunEvent, RunNow, RunPage, RunStatus
+from ..answers import Changed, EventPage, OpenHook, OpenStep, RunEvent, RunNow, RunPage, RunStatus
 from ..errors import FencepostError, InvalidInput, Unavailable
+from ..histories import read
 from .connecting import asked
 from .endings import ended
 from .exits import CommandError, Exit
@@ -17,16 +18,18 @@ from .output import ago, complain, emit, plain, plain_lines, show_table, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from ..asking import Asking
     from .connecting import Where
 
-__all__ = ["Query", "act", "events", "ls", "show"]
+__all__ = ["Query", "Wanted", "act", "events", "ls", "show", "show_history"]
 
 PAGE: Final = 200
 FOLLOW_S: Final = 20.0
 DETAIL: Final = 100
 WHOLE: Final = frozenset({"status", "events", "created"})
+WAITS: Final = frozenset({"steps", "timers", "hooks"})
 ENDED: Final = frozenset({"completed", "failed", "cancelled", "terminated"})
 
 
@@ -49,6 +52,27 @@ class Query:
         if self.attribute and not (key and equals):
             raise CommandError(f"--attribute {self.attribute!r} must be key=value", Exit.USAGE)
         return {"workflow": self.workflow, "status": self.status, **({"attribute": (key, value)} if key else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Whose history to show, and how."""
+
+    id: str
+    file: Path | None
+    timeline: bool
+    payloads: bool
+
+    def check(self) -> None:
+        """See to it that one history is meant.
+
+        Raises:
+            CommandError: it is not.
+        """
+        if bool(self.id) == (self.file is not None):
+            raise CommandError("give either the ID of a run or --file HISTORY", Exit.USAGE)
+        if self.payloads and not self.timeline:
+            raise CommandError("--payloads goes with --timeline", Exit.USAGE)
 
 
 # ---- looking
@@ -98,10 +122,34 @@ def show(id: str, where: Callable[[], Where], *, json: bool, verbose: bool = Fal
         return run, (await ended(asking, run.run_id, limit_s=0, verbose=verbose)).view() if over else {}
 
     run, end = asked(where(), look)
+    return _print_run(run, end, json=json)
+
+
+def show_history(wanted: Wanted, where: Callable[[], Where], *, json: bool, verbose: bool) -> int:
+    """Show a run from the history in a file, or the timeline of either.
+
+    Raises:
+        CommandError: neither or both of an id and a file, or payloads without a timeline.
+        LoadError: the file holds no history.
+    """
+    from . import histories as work  # noqa: PLC0415  (a run is mostly shown without)
+
+    wanted.check()
+    if wanted.file is None:
+        history = work.history_of(wanted.id, where, seed=False, whole=wanted.payloads, json=json)
+    else:
+        history = read(wanted.file)
+    if wanted.timeline:
+        return work.show_timeline(history, payloads=wanted.payloads, json=json)
+    end = work.end_of(history, verbose=verbose)
+    return _print_run(work.now_of(history), {} if end is None else end.view(), json=json)
+
+
+def _print_run(run: RunNow, end: dict[str, Any], *, json: bool) -> int:
     if json:
         emit({**msgspec.structs.asdict(run), **end})
         return Exit.OK
-    known = {name: value for name, value in msgspec.structs.asdict(run).items() if name not in {"steps", "timers"}}
+    known = {name: value for name, value in msgspec.structs.asdict(run).items() if name not in WAITS}
     for name, value in {**known, **end}.items():
         if value not in (None, "", {}):
             tell(f"{name + ':':<12} {_value(value)}")
@@ -120,7 +168,13 @@ def _value(value: Any) -> str:
 
 def _waits(run: RunNow) -> list[str]:
     steps = [f"step {step.name} ({step.op}): {_doing(step)}" for step in run.steps]
-    return [*steps, *(f"a timer ({timer.op}), due {ago(timer.due)}" for timer in run.timers)]
+    timers = [f"a timer ({timer.op}), due {ago(timer.due)}" for timer in run.timers]
+    return [*steps, *timers, *(f"hook {hook.token} ({hook.op}): {_came(hook)}" for hook in run.hooks)]
+
+
+def _came(hook: OpenHook) -> str:
+    unread = "" if hook.unread is None else f", {hook.unread} not read yet"
+    return f"open since {ago(hook.since)}, {hook.received} came{unread}"
 
 
 def _doing(step: OpenStep) -> str:
