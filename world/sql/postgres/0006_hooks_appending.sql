@@ -42,7 +42,7 @@ DECLARE
     effect_to integer := 0;
     offer_to  integer := 0;
     batch_from integer; event_from integer; effect_from integer; offer_from integer;
-    hook_from  integer; hook_to    integer; refusal record;  -- of this batch
+    hook_from  integer; hook_to    integer;  -- of this batch
     -- by batch
     lost      text[];
     written   boolean[] := array_fill(false, ARRAY[cardinality(run_ids)]);
@@ -195,10 +195,9 @@ BEGIN
             IF verdict IS NULL AND sorts[b] & 64 <> 0 THEN
                 hook_from := array_position(hook_batches, b);
                 hook_to := hook_from - 1 + cardinality(array_positions(hook_batches, b));
-                refusal := write_hooks_v1(
-                    run.run_id, run.seq + 1, hook_effects[hook_from:hook_to], hook_ops[hook_from:hook_to],
-                    hook_tokens[hook_from:hook_to], hook_numbers[hook_from:hook_to]);
-                verdict := refusal.verdict; said := refusal.said;
+                SELECT h.verdict, h.said INTO verdict, said
+                FROM write_hooks_v1(run.run_id, run.seq + 1, hook_effects[hook_from:hook_to], hook_ops[hook_from:hook_to],
+                                    hook_tokens[hook_from:hook_to], hook_numbers[hook_from:hook_to]) h;
                 run.owns := run.owns | 4;
             END IF;
             now_tick := run.tick;
