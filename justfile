@@ -39,8 +39,12 @@ tidy:
 test *args:
     {{ in_venv }} pytest "$@"
 
-# Kill -9 everything at random under the orders example, fifty times; the ledger decides.
+# Races of steps, timers and payloads on real nodes, one killed every few seconds; every log is replayed. `--runs 10000`.
 storm *args:
+    {{ in_venv }} python tests/storms/run.py "$@"
+
+# Kill -9 everything at random under the orders example, fifty times; the ledger decides.
+storm-orders *args:
     {{ in_venv }} python tests/chaos/storm.py "$@"
 
 # Every way to kill, stop, cut off or crowd real nodes on Postgres, once; `--minutes 30` goes on, `--seed 7` repeats.

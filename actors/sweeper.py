@@ -1,7 +1,8 @@
 """The sweeper: rings again for what has been due for a while. In a healthy system it finds nothing to repair.
 
-A *repair* is a sweep whose tick appended something: a bell was lost on the way. The count is a health figure, 0 when
-all is well; the actor that was ticked reports it, because only it knows whether there was something to do.
+A *repair* is a sweep whose tick appended something, or fed an event that nobody had looked at for `AGE`: a bell was
+lost on the way. The count is a health figure, 0 when all is well; the actor that was ticked reports it, because only
+it knows whether there was something to do. What it fed it answers with an append (L12), so one look at that is enough.
 """
 
 from __future__ import annotations

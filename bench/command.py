@@ -59,7 +59,9 @@ def _read(file: Path) -> list[dict[str, Any]]:
 def _measured(asked: argparse.Namespace) -> list[dict[str, Any]]:
     """Return what was measured, behind a line that says where and how."""
     times = asked.repetitions or (1 if asked.quick else REPETITIONS)
-    measuring = Measuring(asked.only, quick=asked.quick, times=times, folder=asked.folder, json=asked.json)
+    measuring = Measuring(
+        asked.only, quick=asked.quick, times=times, folder=asked.folder, json=asked.json, pairs=asked.pairs
+    )
     measuring.begin({"machine": machine(), "command": _shown(asked)})
     measuring.all()
     return measuring.rows
@@ -68,6 +70,7 @@ def _measured(asked: argparse.Namespace) -> list[dict[str, Any]]:
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure Fencepost beside the floor of this machine and its peers.")
     parser.add_argument("--only", type=_labels, default=list(LABELS), metavar="W0,COUNT", help=f"some of {LABELS}")
+    parser.add_argument("--pairs", type=_pairs, default=PAIRS, metavar="dev,stack", help=f"some of {PAIRS}")
     parser.add_argument("--quick", action="store_true", help="small and once: to see that it works, not how fast")
     parser.add_argument("--repetitions", type=int, default=0, metavar="N", help=f"instead of {REPETITIONS}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every measurement there, a line each")
@@ -86,10 +89,18 @@ def _labels(text: str) -> list[str]:
     return asked
 
 
+def _pairs(text: str) -> list[str]:
+    asked = [pair.strip() for pair in text.split(",") if pair.strip()]
+    if wrong := [pair for pair in asked if pair not in PAIRS]:
+        raise argparse.ArgumentTypeError(f"there is no {', '.join(wrong)}: use some of {', '.join(PAIRS)}")
+    return asked
+
+
 def _shown(asked: argparse.Namespace) -> str:
     only = "" if asked.only == list(LABELS) else f" --only {','.join(asked.only)}"
+    pairs = f" --pairs {','.join(asked.pairs)}" if list(asked.pairs) != list(PAIRS) else ""
     times = f" --repetitions {asked.repetitions}" if asked.repetitions else ""
-    return f"python bench/run.py{only}{' --quick' if asked.quick else ''}{times}"
+    return f"python bench/run.py{only}{pairs}{' --quick' if asked.quick else ''}{times}"
 
 
 def machine() -> dict[str, str]:
@@ -113,6 +124,7 @@ class Measuring:
     times: int
     folder: str
     json: Path | None
+    pairs: Sequence[str] = PAIRS
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     def begin(self, head: dict[str, Any]) -> None:
@@ -140,6 +152,8 @@ class Measuring:
 
     def _in_new_folder(self, pair: str, repetition: int, *sessions: list[str]) -> None:
         """Run sessions one after the other on what the one before left."""
+        if pair not in self.pairs:
+            return
         folder = Path(tempfile.mkdtemp(prefix="fencepost-bench-", dir=self.folder or None))
         try:
             for labels in sessions:

@@ -11,6 +11,21 @@ from .options import Dir, Json, Namespace, Url, Verbose  # noqa: TC001  (typer r
 
 __all__ = ["export_command", "replay_command"]
 
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="HISTORY", help="Files that `runs export` wrote, folders of them, or -."),
+]
+Named = Annotated[list[str] | None, typer.Option("--run", help="A run's id; may be repeated.", show_default=False)]
+Newest = Annotated[
+    int, typer.Option("--runs", min=0, help="The newest runs of the namespace, so many.", show_default=False)
+]
+OfWorkflow = Annotated[
+    str, typer.Option("--workflow", "-w", help="Of --runs only those of this workflow.", show_default=False)
+]
+OfStatus = Annotated[
+    str, typer.Option("--status", "-s", help="Of --runs only those with this status, as live.", show_default=False)
+]
+
 
 def export_command(
     *,
@@ -41,23 +56,11 @@ def replay_command(
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="A folder, a file, a module, or one of these with :App.")
     ],
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[HISTORY...]", help="Files that `runs export` wrote, folders of them, or -."),
-    ] = None,
-    named: Annotated[
-        list[str] | None, typer.Option("--run", help="A run's id; may be repeated.", show_default=False)
-    ] = None,
-    newest: Annotated[
-        int, typer.Option("--runs", min=0, help="The newest runs of the namespace, so many.", show_default=False)
-    ] = 0,
-    workflow: Annotated[
-        str, typer.Option("--workflow", "-w", help="Of --runs only those of this workflow.", show_default=False)
-    ] = "",
-    status: Annotated[
-        str,
-        typer.Option("--status", "-s", help="Of --runs only those with this status, as live.", show_default=False),
-    ] = "",
+    files: Files = None,
+    named: Named = None,
+    newest: Newest = 0,
+    workflow: OfWorkflow = "",
+    status: OfStatus = "",
     hash_seed: Annotated[
         int | None,
         typer.Option(

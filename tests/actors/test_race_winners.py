@@ -1,4 +1,4 @@
-"""Who wins a race is told by the position in the log, whatever lands in between and however large it is (CASES B1–B3)."""
+"""The position in the log tells who wins a race, whatever lands in between and at any size (CASES B1, B2, B3)."""
 
 import asyncio
 

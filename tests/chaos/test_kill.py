@@ -1,4 +1,4 @@
-"""Two rounds of the storm; `just storm` runs fifty."""
+"""Two rounds of the storm; `just storm-orders` runs fifty."""
 
 import pytest
 

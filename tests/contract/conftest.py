@@ -11,6 +11,7 @@ import pytest
 
 from fencepost.world import SimulatedWorld, SQLiteWorld
 from fencepost.world.postgres_server import PostgresServer
+from tests import made_postgres
 from tests.contract import postgres_stores
 from tests.contract.logs import Clock
 from tests.contract.pgbouncer import NotToBeHad, PgBouncer
@@ -80,8 +81,9 @@ def clock():
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory):
-    server = PostgresServer(tmp_path_factory.mktemp("postgres"), settings=postgres_stores.FAST)
+def postgres_server(tmp_path_factory, postgres_made):
+    folder = made_postgres.copied(postgres_made, tmp_path_factory.mktemp("postgres"))
+    server = PostgresServer(folder, settings=postgres_stores.FAST)
     asyncio.run(server.start())
     asyncio.run(postgres_stores.make_template(server))
     yield server

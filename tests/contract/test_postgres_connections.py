@@ -11,6 +11,7 @@ from fencepost.world import PostgresServer, PostgresWorld, Unavailable, migrate
 from fencepost.world.postgres.connecting import Address, Connections
 from fencepost.world.postgres.journal import Lost
 from fencepost.world.postgres.statements import as_json_rows, literal, numbered, rows_of_copy
+from tests import made_postgres
 from tests.contract import postgres_stores
 from tests.contract.logs import a_run, cancel, outside, whole_log
 from tests.contract.pgbouncer import NotToBeHad, PgBouncer
@@ -90,8 +91,9 @@ async def test_who_has_closed_is_told(connections):
 
 
 @pytest.fixture
-async def server(tmp_path):
-    async with PostgresServer(tmp_path / "pg", settings={"fsync": "off"}) as started:
+async def server(tmp_path, postgres_made):
+    folder = made_postgres.copied(postgres_made, tmp_path / "pg")
+    async with PostgresServer(folder, settings={"fsync": "off"}) as started:
         await migrate(started.url)
         yield started
 

@@ -10,6 +10,7 @@ from fencepost.world import RunQuery, Unavailable, WorldError
 from fencepost.world.postgres import PostgresWorld
 from fencepost.world.postgres.migrating import migrate
 from fencepost.world.postgres_server import PostgresServer
+from tests import made_postgres
 from tests.contract.logs import (
     Decider,
     a_member,
@@ -214,8 +215,8 @@ async def check_whole(world, run):
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_kill_9_of_the_server_leaves_whole_batches_and_all_that_was_answered(tmp_path, seed):
-    server = PostgresServer(tmp_path)
+async def test_kill_9_of_the_server_leaves_whole_batches_and_all_that_was_answered(tmp_path, postgres_made, seed):
+    server = PostgresServer(made_postgres.copied(postgres_made, tmp_path))
     await server.start()
     await migrate(server.url)
     world = await PostgresWorld.connect(server.url)

@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 
 from fencepost.world import PostgresServer, Unusable
+from tests import made_postgres
 
 QUICK = {"fsync": "off"}
 
@@ -26,6 +27,13 @@ async def server(tmp_path):
     await made.kill()
 
 
+@pytest.fixture
+def folder(tmp_path, postgres_made):
+    """Has data already, as at every start but the first."""
+    return made_postgres.copied(postgres_made, tmp_path / "pg")
+
+
+@pytest.mark.usefixtures("folder")
 async def test_its_data_outlives_a_stop_and_a_kill_and_its_port_stays(server):
     await server.start()
     port, password = server.port, server.password
@@ -49,27 +57,27 @@ async def test_it_is_reached_by_tcp_with_a_password_and_by_its_socket(server):
     assert oct((server.folder / "password").stat().st_mode & 0o777) == "0o600"
 
 
-async def test_settings_and_connections_are_as_asked(tmp_path):
-    async with PostgresServer(tmp_path, max_connections=7, settings={**QUICK, "work_mem": "8MB"}) as server:
+async def test_settings_and_connections_are_as_asked(folder):
+    async with PostgresServer(folder, max_connections=7, settings={**QUICK, "work_mem": "8MB"}) as server:
         assert await do(server.url, "SHOW max_connections") == "7"
         assert await do(server.url, "SHOW work_mem") == "8MB"
 
 
-async def test_several_run_at_once(tmp_path):
+async def test_several_run_at_once(tmp_path, folder):
     async with (
-        PostgresServer(tmp_path / "a", settings=QUICK) as one,
+        PostgresServer(folder, settings=QUICK) as one,
         PostgresServer(tmp_path / "b", settings=QUICK) as two,
     ):
         assert one.port != two.port
         assert await do(one.url, "SELECT 1") == await do(two.url, "SELECT 1") == 1
 
 
-async def test_one_that_was_left_behind_is_ended(server, tmp_path):
+async def test_one_that_was_left_behind_is_ended(server, folder):
     await server.start()
     left_behind = server.pid
     await do(server.url, "CREATE TABLE kept ()")
 
-    async with PostgresServer(tmp_path / "pg", port=server.port, settings=QUICK) as again:
+    async with PostgresServer(folder, port=server.port, settings=QUICK) as again:
         assert again.pid != left_behind
         assert await do(again.url, "SELECT count(*) FROM kept") == 0
 
@@ -81,14 +89,15 @@ async def test_a_port_that_is_taken_is_told(tmp_path):
             await server.start()
 
 
-async def test_a_setting_it_does_not_take_is_told_in_its_own_words(tmp_path):
-    server = PostgresServer(tmp_path, settings={"max_connections": "many"})
+async def test_a_setting_it_does_not_take_is_told_in_its_own_words(folder):
+    server = PostgresServer(folder, settings={"max_connections": "many"})
 
     with pytest.raises(Unusable, match=r'ended at once: .*invalid value for parameter "max_connections"'):
         await server.start()
     assert server.pid is None
 
 
+@pytest.mark.usefixtures("folder")
 async def test_it_cannot_be_started_twice(server):
     await server.start()
 

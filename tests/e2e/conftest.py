@@ -8,9 +8,10 @@ import zlib
 import pytest
 import structlog
 
-from fencepost.actors import retry
+from fencepost.actors import dispatch, retry
 from fencepost.bus import NatsServer
 from fencepost.world import PostgresServer
+from tests import made_postgres
 from tests.e2e.databases import Databases
 from tests.e2e.orders_program import Provider
 from tests.e2e.world_and_bus import Clock, Gate, Stack, in_file, in_postgres
@@ -25,9 +26,10 @@ def nats(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory):
-    """A server for worlds of their own, each in a namespace of its own."""
-    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
+def postgres(tmp_path_factory, postgres_made):
+    """A server for worlds of their own, each in a namespace of its own. It forgets with its machine."""
+    folder = made_postgres.copied(postgres_made, tmp_path_factory.mktemp("postgres"))
+    server = PostgresServer(folder, settings={"fsync": "off"})
     asyncio.run(server.start())
     yield server
     asyncio.run(server.kill())
@@ -35,12 +37,13 @@ def postgres(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _nodes_here_are_quiet_and_quick(request, monkeypatch):
-    """Nodes of a stack log errors only, and repeat what was lost at once."""
+    """Nodes of a stack log errors only, repeat what was lost at once, and look soon for what nobody rings for."""
     if not {"stack", "local", "skipping"} & set(request.fixturenames):
         yield
         return
     monkeypatch.setattr(retry, "_LOSS_FIRST_S", 0.005)
     monkeypatch.setattr(retry, "_LOSS_MAX_S", 0.01)
+    monkeypatch.setattr(dispatch, "LOOK_S", 0.25)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield
     structlog.reset_defaults()

@@ -60,7 +60,7 @@ async def spins() -> None:
 
 
 class NodeProcess:
-    """Started in a folder with an `app.py`, on a NATS of the test's."""
+    """Started in a folder with an `app.py`, on a NATS of the test's; nobody stands by unless asked to."""
 
     def __init__(self, folder, url, *words, target="app.py", **more: str) -> None:
         self.folder, self.url, self.more = folder, url, more
@@ -68,7 +68,7 @@ class NodeProcess:
         self.process = subprocess.Popen(
             [FENCEPOST, "node", target, "--json", *words],
             cwd=folder,
-            env=environment(FENCEPOST_NATS_URL=url, **more),
+            env=environment(**{"FENCEPOST_NATS_URL": url, "FENCEPOST_STANDBY": "false", **more}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests import made_postgres
 from tests.e2e.command import KEEPS_FACTS, Dev, fencepost, target, ten_lines
 
 pytestmark = pytest.mark.timeout(120)
@@ -29,22 +30,30 @@ def process_of(dev, name):
 
 
 @pytest.fixture
-def shop(tmp_path):
+def empty(tmp_path):
+    """Has no Postgres yet."""
     folder = target(tmp_path / "shop", workflow="slow", lines=ten_lines(s=2), dev='summary = "summary.py"')
     (folder / "summary.py").write_text(KEEPS_FACTS)
     return folder
 
 
-def test_once_gives_what_it_gives_without_the_stack(shop):
-    with_stack = fencepost("dev", "shop", "--once", "--stack", folder=shop.parent)
-    theirs = facts_of(shop)
-    without = fencepost("dev", "shop", "--once", folder=shop.parent)
-    ours = facts_of(shop)
+@pytest.fixture
+def shop(empty, postgres_made):
+    """Has a Postgres that was never used."""
+    made_postgres.copied(postgres_made, empty / ".fencepost" / "postgres")
+    return empty
+
+
+def test_once_gives_what_it_gives_without_the_stack(empty):
+    with_stack = fencepost("dev", "shop", "--once", "--stack", folder=empty.parent)
+    theirs = facts_of(empty)
+    without = fencepost("dev", "shop", "--once", folder=empty.parent)
+    ours = facts_of(empty)
 
     assert (with_stack.returncode, without.returncode) == (0, 0), with_stack.stderr + without.stderr
     assert statuses(theirs) == statuses(ours) == {f"order-{n}": "completed" for n in range(10)}
-    assert (shop / ".fencepost" / "postgres" / "data").is_dir()
-    assert not (shop / ".fencepost" / "dev.json").exists()
+    assert (empty / ".fencepost" / "postgres" / "data").is_dir()
+    assert not (empty / ".fencepost" / "dev.json").exists()
 
 
 def test_the_data_is_kept_and_feeding_again_starts_nothing_twice(shop):
@@ -153,9 +162,10 @@ def test_without_the_extra_one_sentence_names_it(tmp_path, monkeypatch, capsys):
     assert not (folder / ".fencepost").exists()
 
 
-def test_the_orders_end_as_they_do_without_the_stack(tmp_path):
+def test_the_orders_end_as_they_do_without_the_stack(tmp_path, postgres_made):
     folder = tmp_path / "orders"
     shutil.copytree(ORDERS, folder, ignore=shutil.ignore_patterns(".fencepost", "__pycache__"))
+    made_postgres.copied(postgres_made, folder / ".fencepost" / "postgres")
 
     done = fencepost("dev", "orders", "--stack", "--once", folder=tmp_path)
 

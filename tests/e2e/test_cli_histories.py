@@ -1,5 +1,6 @@
 """Histories by the command: exported from a node that runs, replayed and looked at without one."""
 
+import asyncio
 import json
 import os
 import pty
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from fencepost import Client
 from fencepost.cli import entry
 from tests.e2e.command import FENCEPOST, Dev, environment, fencepost, target
 
@@ -122,6 +124,13 @@ def test_the_seed_goes_out_with_an_export_and_no_other_way(place, here):
 
     assert len(seed) == 32
     assert all("waits" in text and seed not in text for text in shown)
+    assert [seed in str(page) for page in asyncio.run(pages(place[1].file["url"]))] == [False, True]
+
+
+async def pages(url):
+    """Ask for a history as it comes, and with its seed."""
+    async with Client.connect(url) as client:
+        return [await client._asking.ask("history", dict, id="waits", **more) for more in ({}, {"seed": True})]
 
 
 def test_histories_replay_against_the_code_that_wrote_them(run):

@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-import os
 import signal
+import time
 from datetime import timedelta
 
 import psutil
@@ -11,10 +11,12 @@ import pytest
 
 from fencepost.bus import NatsServer
 from fencepost.world import IncarnationDead, Member, PostgresServer, PostgresWorld, migrate
+from tests import made_postgres
 from tests.e2e.command import fencepost, free_port
 from tests.e2e.node_process import APP, NodeProcess
 
 pytestmark = pytest.mark.timeout(90)
+POLL_S = 0.02
 
 
 @pytest.fixture
@@ -87,14 +89,14 @@ def begun(run, folder, name, seconds):
     started = run("start", "marked", "--id", name, "--arg", f"name={name}", "--arg", f"seconds={seconds}")
     assert started.returncode == 0, started.stderr
     while not (folder / name).exists():
-        os.sched_yield()
+        time.sleep(POLL_S)  # real time: another process writes it
 
 
 def until_ended(process):
     """Return when a process has ended, also when nobody has looked at it yet."""
     with contextlib.suppress(psutil.NoSuchProcess):
         while process.status() != psutil.STATUS_ZOMBIE:
-            os.sched_yield()
+            time.sleep(POLL_S)  # real time: another process ends it
 
 
 # ---- the incarnation
@@ -194,8 +196,8 @@ def test_a_node_for_steps_only_takes_no_partitions_and_knows_no_workflow(node, r
     assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
 
 
-def test_a_database_that_goes_and_comes_back_is_waited_for(folder, nats, tmp_path):
-    own = PostgresServer(tmp_path / "own")
+def test_a_database_that_goes_and_comes_back_is_waited_for(folder, nats, postgres_made, tmp_path):
+    own = PostgresServer(made_postgres.copied(postgres_made, tmp_path / "own"))
     asyncio.run(own.start())
     try:
         asyncio.run(migrate(own.url, "away"))

@@ -1,5 +1,6 @@
 """Histories as documents, as timelines and in users' tests: without a server."""
 
+import asyncio
 import json
 from datetime import timedelta
 
@@ -119,6 +120,24 @@ def test_a_users_test_fails_with_the_event_and_the_line():
 
     with pytest.raises(AssertionError, match=r"^order-1 at event 5: .* it goes on, with step 'charge'.*py:\d+"):
         assert_replays(paid(), twice)
+
+
+def test_of_a_run_that_lives_all_has_to_be_there_up_to_where_its_code_had_decided():
+    @workflow(name="pay")
+    async def both(n: int) -> None:
+        await asyncio.gather(charge(n), charge(n))
+
+    @workflow(name="pay")
+    async def one(n: int) -> None:
+        await asyncio.gather(charge(n))
+
+    tape = Tape(one, 1)
+    log = tape.log
+    tape.turn.evict()
+
+    assert_replays(history_of(log, decided_seq=0), both)
+    with pytest.raises(AssertionError, match=r"at event 1: .* where the log has nothing"):
+        assert_replays(history_of(log, decided_seq=1), both)
 
 
 def test_a_history_without_its_seed_cannot_be_replayed():

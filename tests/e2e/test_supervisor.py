@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-import os
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -14,6 +14,7 @@ from tests.e2e.command import fencepost
 from tests.e2e.node_process import APP, NodeProcess
 
 pytestmark = pytest.mark.timeout(90)
+POLL_S = 0.02
 LOOP_DEAD = {"FENCEPOST_LOOP_DEAD_AFTER": "3s"}
 
 
@@ -50,7 +51,7 @@ def begun(run, folder, name, seconds):
 
 def until_written(path: Path) -> None:
     while not path.exists() or not path.read_text():
-        os.sched_yield()
+        time.sleep(POLL_S)  # real time: another process writes it
 
 
 def test_a_node_serves_and_a_signal_lets_its_steps_end(node, run, folder):
@@ -130,11 +131,11 @@ def test_what_an_isolated_step_still_does_ends_before_another_node_does_it_again
 
 
 def test_one_that_stands_by_takes_over(node):
-    serving = node()
+    serving = node(FENCEPOST_STANDBY="true")
     child = serving.ready()
     parent = psutil.Process(serving.process.pid)
     while len(parent.children()) < 2:
-        os.sched_yield()
+        time.sleep(POLL_S)  # real time: another process starts it
     (spare,) = [one for one in parent.children() if one.pid != child.pid]
 
     child.kill()

@@ -86,7 +86,7 @@ class Post:
 
     def bring(self, message: Bell | Offering, delay_s: float) -> None:
         """Hand a message over after a while."""
-        self.loop.world.run(self.loop.call_later, delay_s, self._arrive, message)
+        self.loop.call_later(delay_s, self._arrive, message, context=self.loop.world.context)
 
     def _arrive(self, message: Bell | Offering) -> None:
         self.kept[message] = None
@@ -101,7 +101,7 @@ class Post:
                 self._give(self.random.choice(able), message)
         if self.kept and self.takings and not self.looks:
             self.looks = True
-            self.loop.world.run(self.loop.call_later, ROOM_S, self._look)
+            self.loop.call_later(ROOM_S, self._look, context=self.loop.world.context)
 
     def _look(self) -> None:
         self.looks = False
@@ -110,7 +110,8 @@ class Post:
     def _give(self, taking: Taking, message: Bell | Offering) -> None:
         self.delivered += 1
         taking.under_way += 1
-        again = self.loop.world.run(self.loop.call_later, ACK_WAIT_S, self._arrive, message)  # it hangs, or is dead
+        hung = self.loop.world.context  # or dead
+        again = self.loop.call_later(ACK_WAIT_S, self._arrive, message, context=hung)
         proc = taking.line.proc
         proc.run(lambda: self.loop.create_task(self._handled(taking, message, again), name="handles"))
 

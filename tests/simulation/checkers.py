@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.world import Batch
 from fencepost.world import events as ev
+from tests.simulation.hook_checkers import HOOK_CHECKERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -298,6 +299,24 @@ def _between(seen: Seen, batch: Batch, answer: Any) -> list[ev.Event]:
     return [event for event in seen.log if batch.known < event.seq < answer.first_seq]
 
 
+def batches_know_the_one_before(seen: Seen) -> Iterator[str]:
+    """An in-band batch was decided from a log that holds the one before it (L3)."""
+    end = 0
+    for batch, answer, _ in seen.batches:
+        if batch.fence is not None:
+            if batch.known < end:
+                yield f"the batch at {answer.first_seq} knew {batch.known}, and its decider had written up to {end}"
+            end = answer.first_seq + len(batch.events) - 1 if batch.events else end
+
+
+def deadlines_begin_with_their_order(seen: Seen) -> Iterator[str]:
+    """A timer has its whole delay before it, however long its run lay: no program here names instants."""
+    for event in seen.log:
+        if isinstance(event.body, ev.WaitCreated) and event.body.until is not None and event.body.until < event.at:
+            late_s = (event.at - event.body.until).total_seconds()
+            yield f"{event.body.op} at {event.seq} was over {late_s:.3f} s before it was asked for"
+
+
 # ---- the world outside
 
 
@@ -371,6 +390,9 @@ CHECKERS = (
     an_attempt_has_one_body,
     time_is_not_ahead,
     results_are_what_bodies_returned,
+    batches_know_the_one_before,
+    deadlines_begin_with_their_order,
+    *HOOK_CHECKERS,
 )
 
 

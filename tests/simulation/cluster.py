@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fencepost.actors import App, Node, NodeSettings
+from fencepost.actors.delivering import Deliverer
 from fencepost.actors.messages import Passivate
 from fencepost.actors.node import Parts
 from fencepost.actors.starting import Envelope, Starter
@@ -20,20 +22,23 @@ from fencepost.actors.turn import Turn
 from fencepost.bus import BusError, InProcessBus
 from fencepost.world import UNREAD, Batch, Checks, IncarnationDead, RunEnded, Unavailable
 from fencepost.world import events as ev
-from tests.simulation import flows
+from tests.simulation import flows, hookflows
 from tests.simulation.ledger import Ledger
 from tests.simulation.loop import Proc, SimLoop
 from tests.simulation.machine import SimExecutor, SimHost
+from tests.simulation.mail import Mail
+from tests.simulation.mended import MENDED
 from tests.simulation.world import Line, SimWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from tests.simulation.plan import Plan, RunPlan
     from tests.simulation.world import Commit
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-QUIET_S = 3 * 3600.0
+QUIET_S = 1200.0
+MOVING = "SELECT 1 FROM runs WHERE ended_at IS NULL AND stalled = '' LIMIT 1"
 
 
 class SimApp(App):
@@ -44,13 +49,28 @@ class SimApp(App):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Which laws hold, and which turn and world are used."""
+    """Which laws hold, and which turn, world, node … are used. `patches` are put into the product for a seed's time."""
 
     checks: Checks = field(default_factory=Checks)
     turn: type[Turn] = Turn
     world: type[SimWorld] = SimWorld
     node: type[Node] = Node
     host: type[SimHost] = SimHost
+    deliverer: type[Deliverer] = Deliverer
+    patches: tuple[tuple[Any, str, Any], ...] = ()
+
+    @contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Put the patches in, and take them out again."""
+        patches = (*MENDED, *self.patches)
+        before = [(place, name, getattr(place, name)) for place, name, _ in patches]
+        try:
+            for place, name, other in patches:
+                setattr(place, name, other)
+            yield
+        finally:
+            for place, name, original in before:
+                setattr(place, name, original)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +94,7 @@ class Cluster:
     loop: SimLoop = field(init=False)
     world: SimWorld = field(init=False)
     ledger: Ledger = field(init=False)
+    mail: Mail = field(init=False)
     random: Random = field(init=False)
     app: App = field(init=False)
     places: list[Place] = field(init=False)
@@ -82,6 +103,7 @@ class Cluster:
     run_ids: dict[str, RunPlan] = field(default_factory=dict)
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
     quiet: bool = False
+    busy_clients: int = 0
 
     def __post_init__(self) -> None:
         self.random = self._chance("driver")
@@ -90,7 +112,8 @@ class Cluster:
         self.world = self.variant.world(self.loop, self.now, self.variant.checks, self._chance("line"))
         self.world.line = self.plan.line
         self.ledger = Ledger(self._chance("outside"), self.plan.temper)
-        self.app = SimApp("sim", [*flows.FLOWS, flows.tree])
+        self.app = SimApp("sim", [*flows.FLOWS, *hookflows.FLOWS, flows.tree])
+        self.mail = Mail(self, self._chance("mail"))
         self.places = [Place(n + 1) for n in range(self.plan.nodes)]
 
     def _chance(self, what: str) -> Random:
@@ -115,18 +138,30 @@ class Cluster:
         plan = self.plan
         for place in self.places:
             self.begin(place)
+        self.busy_clients = len(plan.runs) + len(plan.letters)
         for number, run in enumerate(plan.runs):
-            self.later(self._client(number, run))
+            self.later(self._counted(self._client(number, run)))
+        for letter in plan.letters:
+            self.later(self._counted(self.mail.post(letter)))
         if plan.faulty:
             self.trouble()
-        await asyncio.sleep(plan.lasts_s)
+        await self._last(plan.lasts_s)
         await self._heal()
+        self.later(self.mail.stop_all())
         ends_s = self.loop.now_s + QUIET_S
         while self.loop.now_s < ends_s and (  # noqa: ASYNC110  (what ends a run is a row, not a signal)
-            len(self.run_ids) < len(plan.runs) or self.unended()
+            self.busy_clients or self.moving()
         ):
             await asyncio.sleep(1.0)
         await self.settle()
+
+    async def _last(self, at_most_s: float) -> None:
+        """Let the trouble last, until everything asked for is over: then it could break nothing any more."""
+        ends_s = self.loop.now_s + at_most_s
+        while self.loop.now_s < ends_s and (  # noqa: ASYNC110  (what ends a run is a row, not a signal)
+            self.busy_clients or self.unended()
+        ):
+            await asyncio.sleep(1.0)
 
     async def settle(self) -> None:
         """Let what is over come to rest."""
@@ -144,6 +179,10 @@ class Cluster:
         """Return the runs that have not ended."""
         rows = self.world.core.connection.execute("SELECT run_id FROM runs WHERE ended_at IS NULL ORDER BY run_id")
         return [row[0] for row in rows]
+
+    def moving(self) -> bool:
+        """Tell whether a run is left that may still end by itself."""
+        return self.world.core.connection.execute(MOVING).fetchone() is not None
 
     async def _every(self, mean_s: float, act: Any) -> None:
         while mean_s and not self.quiet:
@@ -163,11 +202,16 @@ class Cluster:
                     self._kill(place.proc)
             if place.proc is None:
                 self.boot(place)
-        for _ in range(3):  # what was on its way may still arrive: a join of a dead process
-            await self._bury()
-            await asyncio.sleep(40.0)
+        await self._bury()
+        while self.world.on_way:  # noqa: ASYNC110  # it may be the join of a dead process
+            await asyncio.sleep(1.0)
+        await self._bury()
 
     # ---- clients
+
+    async def _counted(self, client: Coroutine[Any, Any, None]) -> None:
+        await client
+        self.busy_clients -= 1
 
     async def _client(self, number: int, run: RunPlan) -> None:
         await asyncio.sleep(run.at_s)
@@ -193,11 +237,15 @@ class Cluster:
 
     def ring(self, run_id: str) -> None:
         """Ring for a run as a bad bus does: never, late, or at two nodes at once."""
-        if self.plan.faulty and self.random.random() < self.plan.bell_lost and not self.quiet:
+        if self.random.random() < self.plan.bell_lost and not self.quiet:
             self.note(f"the bell of {run_id[-6:]} is lost")
             return
         for _ in range(2 if self.random.random() < self.plan.bell_twice else 1):
             self.later(self._deliver(run_id))
+
+    def ringer(self, _place: Place) -> Callable[[str, str], None]:
+        """Return how a node rings for a run."""
+        return lambda run_id, _app: self.ring(run_id)
 
     async def _deliver(self, run_id: str) -> None:
         late_s = self.random.expovariate(1 / self.plan.bell_late_s) if self.plan.bell_late_s else 0.0
@@ -229,6 +277,7 @@ class Cluster:
         """Start a process with a node in it."""
         plan, place.boots = self.plan, place.boots + 1
         proc = place.proc = self.loop.start(f"n{place.number}.{place.boots}")
+        proc.is_newer = place.boots > 1
         chance = self._chance(proc.name)
         place.offset_s = chance.uniform(-plan.skew_s, plan.skew_s)
         executor = SimExecutor(self.loop, proc, self.ledger, chance, loses=0.0 if self.quiet else plan.body_lost)
@@ -356,6 +405,8 @@ class Cluster:
             if commit.method == "end_claim":
                 self.ledger.forgive(commit.what[1])
             for body in commit.what.events if isinstance(commit.what, Batch) else ():
+                if isinstance(body, ev.HookReceived):
+                    self.mail.lost.add((commit.what.run_id, body.delivery))
                 self.ledger.forgive(getattr(body, "token", ""))
                 self.ledger.forgive_all_of(commit.what.run_id, body.op)
 

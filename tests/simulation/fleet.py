@@ -23,6 +23,7 @@ from tests.simulation.rest import at_rest
 from tests.simulation.world import Line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
     from fencepost.actors import Node, NodeSettings
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 RENEWALS = 4
 AGAIN_S = 0.5
 STOPS_S = 1.0
-HEALS_S = 8.0
 SETTLES_S = 60
 
 
@@ -170,6 +170,10 @@ class Fleet(Cluster):
             Cluster.ring(self, run_id)
         else:
             self.post.send(Bell("run", run_id, partition_of(run_id, self.world.core.facts.partitions), "sim"))
+
+    def ringer(self, place: Place) -> Callable[[str, str], None]:
+        assert place.node is not None
+        return place.node.ringer.ring
 
     # ---- death
 
@@ -309,7 +313,8 @@ class Fleet(Cluster):
                 self.lines[place.proc.name].reasons.clear()
                 if self.plan.late_queue:
                     self.kill(place.proc)
-        await asyncio.sleep(HEALS_S)
+        while self.world.on_way:  # noqa: ASYNC110  (virtual time)
+            await asyncio.sleep(1.0)
 
     async def settle(self) -> None:
         for _ in range(SETTLES_S):

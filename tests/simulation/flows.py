@@ -8,6 +8,7 @@ from typing import Any
 
 from fencepost.actors import Retry, now, random, sleep, step, timeout, uuid4, workflow
 from tests.simulation.ledger import outside
+from tests.simulation.loop import PROC
 
 QUICK = Retry(times=3, first=0.3, max=2.0)
 
@@ -216,6 +217,33 @@ async def limited(n: int) -> list[Any]:
     return [await kept(remote(f"l{i}")) for i in range(n + 1)]
 
 
+@workflow
+async def deployed(n: int) -> list[Any]:
+    """A later version has one branch do one thing more, which leaves no trace: that renames nothing in the other."""
+
+    async def one() -> Any:
+        found = await kept(work("a"))
+        if is_newer():
+            async with timeout(5.0):
+                await asyncio.sleep(0)
+        return found
+
+    async def other() -> list[Any]:
+        found: list[Any] = []
+        for i in range(n + 1):
+            found.append(await kept(work(f"b{i}")))
+            await sleep(0.2)
+        return found
+
+    return list(await asyncio.gather(one(), other()))
+
+
+def is_newer() -> bool:
+    """Tell whether a process runs the later version."""
+    proc = PROC.get()
+    return proc is not None and proc.is_newer
+
+
 # ---- programs from the seed
 
 
@@ -318,4 +346,5 @@ FLOWS = (
     chancy,
     sleepy,
     limited,
+    deployed,
 )

@@ -10,7 +10,14 @@ from fencepost.world import events as ev
 if TYPE_CHECKING:
     from tests.simulation.world import SimWorld
 
-REACHED = (ev.StepCompleted, ev.StepFailed, ev.WaitCompleted, ev.CancelRequested)
+REACHED = (
+    ev.StepCompleted,
+    ev.StepFailed,
+    ev.WaitCompleted,
+    ev.CancelRequested,
+    ev.HookReceived,
+    ev.HookConflict,
+)
 """Events that code may be waiting for."""
 
 ASLEEP = """
@@ -19,12 +26,15 @@ FROM runs r
 LEFT JOIN due d ON d.kind = 'run' AND d.id = r.run_id
 WHERE r.ended_at IS NULL AND r.stalled = '' AND d.at IS NULL
   AND NOT EXISTS (SELECT 1 FROM offers o WHERE o.run_id = r.run_id)
+  AND NOT EXISTS (SELECT 1 FROM hooks h WHERE h.run_id = r.run_id AND h.is_open = 1)
   AND NOT EXISTS (
     SELECT 1
     FROM claims c
     JOIN members m ON m.incarnation = c.incarnation AND m.left_at IS NULL
     WHERE c.run_id = r.run_id)
 """
+
+OVERREAD = "SELECT token, received, read FROM hooks WHERE run_id = ? AND read > received"
 
 UNREAD = """
 SELECT r.decided_seq, r.seq, d.at
@@ -49,6 +59,7 @@ class Looks:
         last = self._world.history.commits[-1].what
         if isinstance(last, Batch):
             self._what_is_unread_is_due(last.run_id)
+            self._no_more_is_read_than_came(last)
 
     def _every_run_can_be_woken(self) -> None:
         rows = self._world.core.connection.execute(ASLEEP).fetchall()
@@ -65,6 +76,11 @@ class Looks:
         if unread and (row["at"] is None or row["at"] > now_us + self._slack_us):
             when = "never" if row["at"] is None else f"in {(row['at'] - now_us) / 1e6:.1f} s"
             self._found(run_id, f"nobody has decided on event {unread[0].seq}, and it is due {when}")
+
+    def _no_more_is_read_than_came(self, batch: Batch) -> None:
+        if batch.reads:
+            for token, received, read in self._world.core.connection.execute(OVERREAD, (batch.run_id,)).fetchall():
+                self._found(batch.run_id, f"{read} payloads of {token} were read, and {received} have come")
 
     def _found(self, run_id: str, what: str) -> None:
         sentence = f"{run_id}: after commit {len(self._world.history.commits)}: {what}"

@@ -6,13 +6,16 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from tests.simulation import flows
+from tests.simulation import flows, hookflows
 from tests.simulation.bus import Weather
 from tests.simulation.ledger import Temper
+from tests.simulation.mail import Letter
 from tests.simulation.trees import random_tree
 from tests.simulation.world import Line
 
 EVERYTHING = frozenset({"default", "elsewhere"})
+HOOKED = 0.6
+"""How many seeds have runs that wait for payloads."""
 SERVED = (EVERYTHING, EVERYTHING, frozenset({"default"}), frozenset({"elsewhere"}))
 
 
@@ -85,12 +88,20 @@ class Plan:
     temper: Temper = field(default_factory=Temper)
     together: Together | None = None
     runs: list[RunPlan] = field(default_factory=list)
+    letters: list[Letter] = field(default_factory=list)
+
+    @property
+    def loses_bells(self) -> bool:
+        """Whether a bell may be missed, so that the sweeper has something to repair."""
+        return self.faulty or self.bell_lost > 0 or (self.together is not None and self.together.weather.lost > 0)
 
 
 def draw(seed: int) -> Plan:
     """Return the plan of a seed. Whether nodes share a bus is drawn apart: nothing else moves with it."""
-    random, lot = Random(f"{seed} plan"), Random(f"{seed} others lot")
+    random, lot, post = (Random(f"{seed} {what}") for what in ("plan", "others lot", "post"))
     plan = replace(_drawn(random), run_ahead=random.random() < 0.7)
+    if post.random() < HOOKED:
+        _expect_mail(post, plan)
     if lot.random() < 0.6:
         _join_up(lot, plan)
     return plan
@@ -156,7 +167,7 @@ def _calm(random: Random) -> Plan:
     plan = Plan(shuffle=random.random() < 0.7, lasts_s=random.choice((8.0, 20.0, 40.0)))
     plan.slots = random.choice((1, 2, 4, 64))
     plan.max_live = random.choice((1, 3, 1000))
-    plan.idle_s = random.choice((0.2, 2.0))
+    plan.idle_s = random.choice((0.5, 2.0))
     plan.shadow = random.random() < 0.3
     plan.temper = Temper(
         busy_s=random.choice((0.05, 0.3, 1.0)),
@@ -187,6 +198,32 @@ def _run(random: Random, lasts_s: float) -> RunPlan:
     if is_tree:
         return RunPlan(at_s, flows.tree, random_tree(random), cancel_at_s)
     return RunPlan(at_s, random.choice(flows.FLOWS), random.randint(1, 5), cancel_at_s)
+
+
+def _expect_mail(random: Random, plan: Plan) -> None:
+    """Let some of the runs be ones that wait for payloads, and let clients put some: in bursts, near deadlines."""
+    tokens = [f"t{number}" for number in range(random.randint(1, 3))]
+    for number in range(random.randint(1, 4)):
+        token = random.choice(tokens)
+        at_s = random.choice((0.2, 0.2, random.random() * plan.lasts_s / 3))
+        cancel_at_s = at_s + random.expovariate(0.5) if random.random() < 0.15 else None
+        run = RunPlan(at_s, random.choice(hookflows.FLOWS), token, cancel_at_s)
+        plan.runs[number : number + 1] = [run]
+        plan.letters += _bursts(random, run, number)
+    plan.letters += [Letter(random.random() * plan.lasts_s, "nobody", f"lost{n}") for n in range(random.choice((0, 1)))]
+
+
+def _bursts(random: Random, run: RunPlan, number: int) -> list[Letter]:
+    """Return letters for a run: several at about the same time, about when its deadlines are."""
+    letters: list[Letter] = []
+    for burst in range(random.randint(1, 3)):
+        about_s = run.at_s + random.choice((0.0, 0.1, 0.3, 0.4, 0.5, 1.0, 1.0, 1.5, 3.0))
+        for n in range(random.choice((1, 1, 2, 4))):
+            token = run.argument if run.flow is not hookflows.branches else f"{run.argument}.{random.randrange(3)}"
+            at_s = max(about_s + random.gauss(0.0, random.choice((0.001, 0.02, 0.1))), 0.0)
+            wait_s, twice = random.choice((0.0, 2.0, 5.0)), random.random() < 0.1
+            letters.append(Letter(at_s, token, f"w{number}.{burst}.{n}", wait_s, twice))
+    return letters
 
 
 def _maybe(random: Random, probability: float, value: float) -> float:

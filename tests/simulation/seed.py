@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from fencepost.world import events as ev
+from fencepost.world.folding import decided_after
 from tests.simulation.checkers import Seen, broken, the_dead_do_not_ask
 from tests.simulation.cluster import Cluster
 from tests.simulation.fleet import Fleet
+from tests.simulation.hook_checkers import a_token_has_one_owner, nothing_comes_from_nowhere, what_was_accepted_is_there
 from tests.simulation.ledger import present
 from tests.simulation.looks import Looks
 from tests.simulation.loop import NothingToDo
@@ -24,7 +26,10 @@ from tests.simulation.rest import at_rest
 from tests.simulation.variants import VARIANTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from tests.simulation.plan import Plan
+    from tests.simulation.world import Commit
 
 BUGS = {
     "actor failed",
@@ -43,21 +48,23 @@ class Outcome:
     seed: int
     variant: str
     broken: tuple[str, ...]
-    lines: tuple[tuple[float, str, str], ...]
+    lines: tuple[tuple[float, str, str | Commit], ...]
     trace: str
     figures: dict[str, int]
 
 
-def simulate(seed: int, variant: str = "") -> Outcome:
-    """Live through a seed and judge it."""
+def simulate(seed: int, variant: str = "", bend: Callable[[Plan], None] = lambda _: None) -> Outcome:
+    """Live through a seed and judge it. `bend` may change what it has in store."""
     plan = draw(seed)
+    bend(plan)
     cluster = (Fleet if plan.together else Cluster)(seed, plan, VARIANTS[variant])
     looks = Looks(cluster.world, cluster.plan.skew_s)
     cluster.world.looks.append(looks.look)
     wrong: list[str] = []
     with present(cluster.ledger), _logged_into(cluster, wrong), _collected_later():
         try:
-            cluster.loop.run(cluster.live())
+            with cluster.variant.in_force():
+                cluster.loop.run(cluster.live())
         except NothingToDo as why:
             wrong.append(str(why))
         logs = _logs(cluster)
@@ -82,6 +89,7 @@ def _judged(cluster: Cluster, logs: dict[str, list[ev.Event]]) -> Iterator[str]:
     yield from cluster.ledger.twice
     yield from _stalled(cluster)
     yield from the_dead_do_not_ask(cluster.world.history.commits)
+    yield from _judged_mail(cluster, logs)
     if isinstance(cluster, Fleet):
         yield from at_rest(cluster)
     for run_id, log in logs.items():
@@ -95,8 +103,19 @@ def _judged(cluster: Cluster, logs: dict[str, list[ev.Event]]) -> Iterator[str]:
         else:
             yield f"{run_id} {flow.name} has not ended"
     repairs = sum(node.sweeper.repairs for node in cluster.nodes)
-    if repairs and not cluster.plan.faulty:
+    if repairs and not cluster.plan.loses_bells:
         yield f"{repairs} repairs by the sweeper without any fault"
+
+
+def _judged_mail(cluster: Cluster, logs: dict[str, list[ev.Event]]) -> Iterator[str]:
+    mail = cluster.mail
+    for law, found in (
+        (a_token_has_one_owner, a_token_has_one_owner(cluster.world.history.commits)),
+        (what_was_accepted_is_there, what_was_accepted_is_there(mail.book, logs, mail.lost)),
+        (nothing_comes_from_nowhere, nothing_comes_from_nowhere(mail.put, logs)),
+    ):
+        for what in found:
+            yield f"{law.__name__}: {what}"
 
 
 def _stalled(cluster: Cluster) -> Iterator[str]:
@@ -111,12 +130,11 @@ def _seen(cluster: Cluster, run_id: str, log: list[ev.Event]) -> Seen:
 
 
 def _decided(seen: Seen) -> int:
-    """Return how far the last batch but one has decided: the code of one that ran ahead has seen its results too."""
-    decided = [
-        batch.known if batch.at is None else answer.first_seq + len(batch.events) - 1
-        for batch, answer, _ in seen.batches
-        if batch.fence is not None
-    ]
+    """Return how far the last batch but one has decided."""
+    decided = [0]
+    for batch, answer, _ in seen.batches:
+        if batch.fence is not None:
+            decided.append(decided_after(batch, answer.first_seq - 1, decided[-1]))
     return max(decided[:-1], default=0)
 
 
@@ -159,10 +177,10 @@ def _collected_later() -> Iterator[None]:
             gc.enable()
 
 
-def _digest(lines: tuple[tuple[float, str, str], ...], logs: dict[str, list[ev.Event]]) -> str:
+def _digest(lines: tuple[tuple[float, str, str | Commit], ...], logs: dict[str, list[ev.Event]]) -> str:
     digest = blake2b(digest_size=12)
-    for line in lines:
-        digest.update(repr(line).encode())
+    for at_s, who, what in lines:
+        digest.update(f"{at_s!r} {who} {what if isinstance(what, str) else what.method}".encode())
     for log in logs.values():
         for event in log:
             digest.update(f"{event.seq} {event.tick} {event.at}".encode() + ev.encode_body(event.body))
@@ -184,4 +202,9 @@ def _figures(cluster: Cluster, logs: dict[str, list[ev.Event]]) -> dict[str, int
         "shared": int(isinstance(cluster, Fleet)),
         "claimed": sum(commit.method == "claim" for commit in cluster.world.history.commits),
         "lapsed": cluster.world.lapsed,
+        "hooks": sum(isinstance(body, ev.HookCreated) for body in bodies),
+        "received": sum(isinstance(body, ev.HookReceived) for body in bodies),
+        "conflicts": sum(isinstance(body, ev.HookConflict) for body in bodies),
+        "sent_again": sum(told.answer == "repeated" for told in cluster.mail.book),
+        "refused": sum(told.answer in {"HookNotFound", "HookFull"} for told in cluster.mail.book),
     }

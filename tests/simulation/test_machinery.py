@@ -9,7 +9,7 @@ from random import Random
 import msgspec
 import pytest
 
-from fencepost.world import Batch, Checks, Fence, NewRun, Unavailable
+from fencepost.world import Batch, Checks, Fence, NewRun, Read, Unavailable
 from fencepost.world import events as ev
 from tests.simulation.looks import Looks
 from tests.simulation.loop import NothingToDo, SimLoop
@@ -204,3 +204,28 @@ def test_a_result_nobody_has_decided_on_has_to_be_due(loop, world, looks):
     loop.run(world.append(batch(ev.WaitCompleted(op="0.0"), tick=1, known=3, due=BEGIN + HOUR)))
 
     assert "nobody has decided on event 4" in looks.broken[0]
+
+
+def waiting(*reads):
+    made = ev.HookCreated(op="0.0", token="t")
+    return Batch("run_1", (ev.RunStarted(), made), 1, Fence(0, ""), "b1", reads=tuple(reads))
+
+
+def test_a_run_that_waits_for_an_open_hook_only_is_fine(loop, world, looks):
+    loop.run(world.append(waiting()))
+
+    assert looks.broken == []
+
+
+def test_a_run_whose_hook_is_closed_waits_for_nothing(loop, world, looks):
+    loop.run(world.append(waiting()))
+
+    loop.run(world.append(batch(ev.HookDisposed(op="0.0", token="t"), tick=1, known=3)))
+
+    assert "nothing would wake it" in looks.broken[0]
+
+
+def test_more_read_than_came_is_seen(loop, world, looks):
+    loop.run(world.append(waiting(Read("0.0", 1))))
+
+    assert "1 payloads of t were read, and 0 have come" in looks.broken[0]

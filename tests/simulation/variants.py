@@ -1,24 +1,34 @@
-"""Worlds and turns with one law missing. The simulation has to notice each of them, else it proves nothing."""
+"""Worlds and turns with one law missing. The simulation has to notice each of them, else it proves nothing.
+
+Those of hooks are in `hook_variants`. `SEEN_BY` names for each the checker that has to see it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fencepost.actors import Node
 from fencepost.actors.dispatch import Worker
+from fencepost.actors.operations import Operation, call_site
 from fencepost.actors.ownership import Ownership
 from fencepost.actors.turn import Turn
 from fencepost.world import Checks, Refused, Unavailable
 from fencepost.world import events as ev
+from tests.simulation import flows
 from tests.simulation.cluster import Variant
+from tests.simulation.hook_variants import HOOK_VARIANTS, HOOKS_SEEN_BY
 from tests.simulation.machine import SimHost
 from tests.simulation.world import SimWorld
 
 if TYPE_CHECKING:
-    from fencepost.world import Accepted, Batch
+    from collections.abc import Iterable
+
+    from fencepost.world import Accepted, Batch, Opened
     from fencepost.world.simulated import SwitchedCore
+    from tests.simulation.plan import Plan
 
 
 class TwoEventsAtOnce(Turn):
@@ -120,6 +130,77 @@ class AheadUnderTheTick(SimWorld):
             core.checks = checks
 
 
+class OneCounter(Turn):
+    """Numbers the operations of a run by one counter, whichever task asks: what L7 forbids."""
+
+    def next_path(self) -> str:
+        super().next_path()
+        self._counted = getattr(self, "_counted", -1) + 1
+        return f"0.{self._counted}"
+
+
+class PastDeadlines(Turn):
+    """Counts a timer from the event that was fed last: after an outage it is over at once (ATTACKS A9)."""
+
+    def timer(self, handle: asyncio.TimerHandle, delay_s: float) -> None:
+        path = self.next_path()
+        order = ev.WaitCreated(op=path, until=self.now() + timedelta(seconds=delay_s))
+        self.issue(Operation(path, order, self.seq, call_site(), handle=handle))
+
+
+class AnyNext(Turn):
+    """Takes whatever event comes next, whether or not one is missing before it."""
+
+    def _feed(self, event: ev.Event) -> None:
+        self.seq = event.seq - 1
+        super()._feed(event)
+
+
+class PositionsBeforeCommit(SimWorld):
+    """Gives an event from outside its position before it can be read: those after it are read without it (L2)."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._unseen: set[tuple[str, int]] = set()
+
+    def _appended(self, core: SwitchedCore, batch: Batch) -> Accepted:
+        accepted = super()._appended(core, batch)
+        if batch.fence is None and not accepted.repeated:
+            place = (batch.run_id, accepted.first_seq)
+            self._unseen.add(place)
+            self._loop.call_later(self._random.random() * 0.5, self._unseen.discard, place)
+        return replace(accepted, between=self._seen(batch.run_id, accepted.between))
+
+    async def open(self, run_id: str) -> Opened:
+        opened = await super().open(run_id)
+        return replace(opened, events=self._seen(run_id, opened.events))
+
+    async def more(self, run_id: str, after: int, limit: int = 500) -> tuple[ev.Event, ...]:
+        return self._seen(run_id, await super().more(run_id, after, limit))
+
+    def _seen(self, run_id: str, events: Iterable[ev.Event]) -> tuple[ev.Event, ...]:
+        return tuple(event for event in events if (run_id, event.seq) not in self._unseen)
+
+
+class FenceLast(SimWorld):
+    """Reads the fence when it has read the log, and not with it: what L3 forbids."""
+
+    async def open(self, run_id: str) -> Opened:
+        opened = await super().open(run_id)
+        return replace(opened, fence=(await super().open(run_id)).fence)
+
+
+class WakesNobody(SimWorld):
+    """Leaves due as it is when something comes from outside: a lost bell is then lost for good (L12)."""
+
+    def _appended(self, core: SwitchedCore, batch: Batch) -> Accepted:
+        due = core.find(batch.run_id).due
+        accepted = super()._appended(core, batch)
+        if batch.fence is None and core.find(batch.run_id).ended_at is None:
+            core.write_due(core.hold(batch.run_id), due)
+        return accepted
+
+
 VARIANTS = {
     "": Variant(),
     "fence_off": Variant(Checks(fence=False)),
@@ -134,11 +215,57 @@ VARIANTS = {
     "lapse_off": Variant(Checks(lapse=False)),
     "dead_off": Variant(Checks(dead=False)),
     "ended_off": Variant(Checks(ended=False)),
-    "idempotence_off": Variant(Checks(idempotence=False)),
     "claim_asked_anew": Variant(node=with_worker(Anew)),
     "claim_unexpected": Variant(node=with_worker(Unexpected)),
     "slot_kept": Variant(node=with_worker(Greedy)),
     "surplus_kept": Variant(node=NodeKeepsSurplus),
     "clock_unheard": Variant(host=Unheard),
     "ahead_under_the_tick": Variant(world=AheadUnderTheTick),
+    "one_counter": Variant(turn=OneCounter),
+    "past_deadlines": Variant(turn=PastDeadlines),
+    "positions_before_commit": Variant(world=PositionsBeforeCommit, turn=AnyNext),
+    "fence_last": Variant(world=FenceLast),
+    "wakes_nobody": Variant(world=WakesNobody),
+    **HOOK_VARIANTS,
 }
+
+SEEN_BY = {
+    "fence_off": "batches_follow_one_another",
+    "two_events_at_once": "cold replay",
+    "claims_off": "the_dead_write_nothing",
+    "whole_log_off": "whole_log_means_whole",
+    "last_batch_off": "batches_follow_one_another",
+    "due_moved_later": "nobody has decided",
+    "revoked_off": "decisions_saw_the_cancel",
+    "offer_off": "operations_are_legal",
+    "at_off": "time_never_goes_back",
+    "lapse_off": "has not ended",
+    "dead_off": "the_dead_do_not_ask",
+    "ended_off": "nothing_follows_the_end",
+    "claim_asked_anew": "every_claim_has_its_body",
+    "claim_unexpected": "two bodies of",
+    "slot_kept": "has not ended",
+    "surplus_kept": "every_partition_has_one_owner",
+    "clock_unheard": "waits_are_not_early",
+    "ahead_under_the_tick": "cold replay",
+    "one_counter": "stalled",
+    "past_deadlines": "deadlines_begin_with_their_order",
+    "positions_before_commit": "payloads_are_read_in_order",
+    "fence_last": "batches_know_the_one_before",
+    "wakes_nobody": "nobody has decided",
+    **HOOKS_SEEN_BY,
+}
+"""Which checker sees each of them, or a word of what it says."""
+
+
+def may_show(variant: str, plan: Plan) -> bool:
+    """Tell whether a seed has in store what a missing law shows in; others need not be lived through to find one."""
+    if variant in HOOK_VARIANTS:
+        return bool(plan.letters)
+    if variant == "last_batch_off":
+        return plan.failover_every_s > 0
+    if variant == "one_counter":
+        return any(run.flow is flows.deployed for run in plan.runs)
+    if variant in {"offer_off", "claim_asked_anew", "claim_unexpected", "slot_kept", "surplus_kept", "clock_unheard"}:
+        return plan.together is not None
+    return True

@@ -63,14 +63,19 @@ class Commit:
 
 @dataclass(slots=True)
 class History:
-    """What happened, in order: commits and what the simulator did. One line each in `lines`."""
+    """What happened, in order: commits and what the simulator did. `lines` has all of it; commits become words late."""
 
     commits: list[Commit] = field(default_factory=list)
-    lines: list[tuple[float, str, str]] = field(default_factory=list)
+    lines: list[tuple[float, str, str | Commit]] = field(default_factory=list)
 
     def note(self, at_s: float, who: str, what: str) -> None:
         """Write a line."""
         self.lines.append((at_s, who, what))
+
+    def add(self, commit: Commit) -> None:
+        """Write down a commit."""
+        self.commits.append(commit)
+        self.lines.append((commit.at_s, commit.writer, commit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +100,8 @@ class SimWorld(SimulatedWorld):
         self.left: set[str] = set()
         self.cut: set[str] = set()
         """Processes whose requests do not arrive."""
+        self.on_way = 0
+        """How many requests have not arrived yet."""
         self.lapsed = 0
         """How many were declared dead without a word of their supervisor."""
         self.away = False
@@ -199,10 +206,15 @@ class SimWorld(SimulatedWorld):
         if writer and (self.away or writer in self.cut or self._chance(self.line.loses_request)):
             self._later(self._tell, answer, None, Unavailable("the request was lost"))
         elif writer:
-            self._later(self._arrive, method, transaction, writer, answer)
+            self.on_way += 1
+            self._later(self._arrive_late, method, transaction, writer, answer)
         else:
             self._arrive(method, transaction, writer, answer)
         return await answer
+
+    def _arrive_late(self, *request: Any) -> None:
+        self.on_way -= 1
+        self._arrive(*request)
 
     def _arrive(self, method: str, transaction: Callable[[], Any], writer: str, answer: asyncio.Future[Any]) -> None:
         result = error = None
@@ -234,7 +246,7 @@ class SimWorld(SimulatedWorld):
         delay_s = random.expovariate(1 / line.delay_s)
         if self._chance(line.slow):
             delay_s += random.expovariate(1 / line.slow_s)
-        self._loop.world.run(self._loop.call_later, delay_s, function, *args)
+        self._loop.call_later(delay_s, function, *args, context=self._loop.world.context)
 
     def _chance(self, probability: float) -> bool:
         return probability > 0 and self._random.random() < probability
@@ -242,7 +254,7 @@ class SimWorld(SimulatedWorld):
     # ---- the history
 
     def _note(self, method: str, writer: str, result: Any, error: Exception | None) -> None:
-        if method in {"open", "more", "due", "facts", "find", "now", "get_value", "offers"}:
+        if method in READS:
             return
         now_s = self._loop.now_s
         if error is not None:
@@ -250,45 +262,27 @@ class SimWorld(SimulatedWorld):
             return
         if method == "join":
             self.joined[result] = writer
-        before = frozenset(self.left)
+        before, dead = frozenset(self.left), 0
         if method == "share":
-            self._count_the_dead()
-        answer = self._instead or result
+            dead = self._count_the_dead(result)
         left = before if method in {"share", "renew"} else frozenset(self.left)  # who asks may bury others, and live
-        self.history.commits.append(Commit(now_s, writer, method, self._what, answer, left))
-        self.history.note(now_s, writer, f"{method} {shown(self._what, answer)}")
-        for look in self.looks:
-            look()
+        self.history.add(Commit(now_s, writer, method, self._what, self._instead or result, left))
+        if dead or method not in {"share", "renew"}:
+            for look in self.looks:
+                look()
 
-    def _count_the_dead(self) -> None:
+    def _count_the_dead(self, share: Share | None) -> int:
+        """Note who was declared dead without a word of its supervisor."""
+        if share is not None and self.joined.keys() - self.left <= share.alive:
+            return 0
         rows = self.core.connection.execute("SELECT incarnation FROM members WHERE left_at IS NOT NULL")
-        for (incarnation,) in rows.fetchall():
-            if incarnation not in self.left:
-                self.left.add(incarnation)
-                self.lapsed += 1
-                self.history.note(self._loop.now_s, "", f"{incarnation} is dead from here on")
+        found = [row[0] for row in rows.fetchall() if row[0] not in self.left]
+        for incarnation in found:
+            self.left.add(incarnation)
+            self.history.note(self._loop.now_s, "", f"{incarnation} is dead from here on")
+        self.lapsed += len(found)
+        return len(found)
 
 
-def shown(what: Any, answer: Any) -> str:
-    """Return a commit as one readable line."""
-    if isinstance(answer, Share):  # its sets are in another order under another hash seed
-        return f"owns {sorted(answer.owned)}, alive {sorted(answer.alive)}, stopping {sorted(answer.stopping)}"
-    if not isinstance(what, Batch):
-        return f"{what or ''} {answer if answer is not None else ''}".strip()
-    assert isinstance(answer, Accepted)
-    side = f"tick {answer.fence.tick}" if what.fence is not None else "outside"
-    side += " ahead" if what.at is not None else ""
-    events = ", ".join(described(body) for body in what.events) or "(empty)"
-    due = f" due {what.due:%M:%S.%f}" if what.due else ""
-    offers = f" offers {sorted(offer.op for offer in what.offers)}" if what.offers else ""
-    return f"{what.run_id[-6:]} {side} known {what.known} → {answer.first_seq}: {events}{due}{offers}"
-
-
-SHOWN = ("name", "attempt", "dispatch", "token", "lost", "delay_s", "code", "reason", "drains")
-
-
-def described(body: Any) -> str:
-    """Return an event as a few words."""
-    details = [body.op] if body.op else []
-    details += [f"{name}={str(value)[:8]}" for name in SHOWN if (value := getattr(body, name, None))]
-    return f"{body.__struct_config__.tag}({' '.join(details)})"
+READS = frozenset({"facts", "now", "open", "more", "due", "find", "hook", "get_value", "offers", "position_at"})
+"""What is not written down: it changes nothing."""
