@@ -37,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 NO_ROOM_S = 0.05
 LOOK_S = 2.0
+ADOPTED_MAX = 1000
 RETRY_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
 UNKNOWN_FIRST_S = 5.0
 UNKNOWN_MAX_S = 300.0
@@ -44,7 +45,10 @@ UNKNOWN_MAX_S = 300.0
 
 @dataclass(slots=True)
 class Worker:
-    """Takes offers of an app's queues. `is_stale(run_id, op)` tells what this node knows to be over already."""
+    """Takes offers of an app's queues. `is_stale(run_id, op)` tells what this node knows to be over already.
+
+    `ring(run_id)` looks at a run that this node owns.
+    """
 
     app: App
     world: World
@@ -53,10 +57,12 @@ class Worker:
     bodies: Bodies
     queues: frozenset[str]
     is_stale: Callable[[str, str], bool]
+    ring: Callable[[str], None]
     _incarnation: str = ""
     _stopping: bool = False
     _taking: list[Steps] = field(default_factory=list["Steps"])
     _asked: asyncio.Event = field(default_factory=asyncio.Event)
+    _adopts: bool = False
 
     async def start(self, incarnation: str) -> None:
         """Serve the queues under an incarnation."""
@@ -76,12 +82,30 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), LOOK_S)
             self._asked.clear()
+            if self._adopts:
+                await self._adopt()
             while self.bodies.slots.room and await self._look():
                 pass
 
-    def look_soon(self) -> None:
-        """Look at once: a node has died, and what waited there for a slot is on offer."""
+    def adopt(self) -> None:
+        """Look at once: a node has died, or partitions came. What waited there in line for a slot is on offer."""
+        self._adopts = True
         self._asked.set()
+
+    async def _adopt(self) -> None:
+        """Ring the runs whose steps are on offer, to be loaded by their owner.
+
+        Else nobody who is full would ever take them: those of its own line come first, and a run that waits for
+        nothing but an offer is not due.
+        """
+        try:
+            for queue in sorted(self.queues):
+                offers = await self.world.offers(self.app.name, queue, ADOPTED_MAX)
+                for run_id in dict.fromkeys(run_id for run_id, _ in offers):
+                    self.ring(run_id)
+            self._adopts = False
+        except Unavailable as why:
+            log.warning("what is on offer cannot be read", why=str(why))
 
     async def _look(self) -> int:
         """Take what is on offer and fits in; return how many were taken."""

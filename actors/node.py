@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from fencepost.world import Offer
 
     from .app import App
-    from .executor import Lifespan
 
 log = structlog.get_logger(__name__)
 
@@ -118,8 +117,9 @@ class Node:
     def _wire(self) -> None:
         """Make the parts and tell them of each other."""
         app, world, bus, host, settings = self.app, self.world, self.bus, self.host, self.settings
-        lifespan: Lifespan | None = app.lifespan
-        self.executor = self._parts.executor or Executor(threads=settings.threads, lifespan=lifespan, tell=bus.announce)
+        self.executor = self._parts.executor or Executor(
+            threads=settings.threads, lifespan=app.lifespan, tell=bus.announce
+        )
         self._mailboxes: Mailboxes[RunMessage] = Mailboxes(host, self._handle)
         post = self._mailboxes.post
         self.bodies = Bodies(
@@ -151,7 +151,7 @@ class Node:
         self.ringer = Ringer(bus, host, app.name, self.tick, self.timers.arm)
         self.ringer.owned = self.ownership.owned
         self.reporter = Reporter(world, host, self.bodies, self.ringer.ring)
-        self.worker = Worker(app, world, bus, host, self.bodies, settings.queues, self._is_stale)
+        self.worker = Worker(app, world, bus, host, self.bodies, settings.queues, self._is_stale, self._timed)
 
     # ---- life
 
@@ -311,6 +311,7 @@ class Node:
 
     def _gained(self) -> None:
         self.timers.look_soon()
+        self.worker.adopt()
 
     def _lost(self, partitions: Collection[int]) -> None:
         """Put to sleep what another node is about to decide for."""
@@ -321,8 +322,7 @@ class Node:
     def _on_death(self, incarnation: str) -> None:
         for run_id in self._actors:
             self._mailboxes.post(run_id, NodeDied(incarnation))
-        self.timers.look_soon()
-        self.worker.look_soon()
+        self._gained()
 
     def _world_back(self) -> None:
         """Let everybody try again who waits for the world."""

@@ -56,6 +56,11 @@ class Operation:
     abandoned: bool = False
 
     @property
+    def place(self) -> str:
+        """Where in the user's code it was asked for, to be put behind a sentence."""
+        return f" ({self.site})" if self.site else ""
+
+    @property
     def listening(self) -> bool:
         """Whether the code still waits for its result."""
         return not (self.settled or self.abandoned)
@@ -189,7 +194,7 @@ class Operations:
         operation = self._known(path, what)
         if describe(operation.order) != what:
             raise Diverged(
-                f"at {path} the log has {what}, the code now asks for {describe(operation.order)} ({operation.site})"
+                f"at {path} the log has {what}, the code now asks for {describe(operation.order)}{operation.place}"
             )
         return operation
 
@@ -209,7 +214,7 @@ class Operations:
         path = body.op
         operation = self._known(path, "a cancelled step" if isinstance(body, ev.StepCancelled) else "a disposed hook")
         if operation.listening:
-            raise Diverged(f"the log says that the code gave up {path}, but it waits for it ({operation.site})")
+            raise Diverged(f"the log says that the code gave up {path}, but it waits for it{operation.place}")
         self.to_end.pop(path, None)
 
     def check_decided(self, decided_seq: int) -> None:
@@ -221,8 +226,8 @@ class Operations:
         for operation in self.unlogged.values():
             if operation.issued_at <= decided_seq:
                 raise Diverged(
-                    f"at {operation.path} the code now asks for {describe(operation.order)} "
-                    f"({operation.site}), where the log has nothing"
+                    f"at {operation.path} the code now asks for {describe(operation.order)}"
+                    f"{operation.place}, where the log has nothing"
                 )
 
     def waits(self) -> Iterator[Operation]:
@@ -273,6 +278,7 @@ def describe(order: Order) -> str:
 # ---- where in the user's code
 
 _STDLIB = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120  (compared with co_filename, which is text)
+LOOP_FRAME = "run_until_quiet"
 _OURS = ("fencepost.", "asyncio.", "contextlib", "structlog", "concurrent.")
 
 
@@ -282,8 +288,11 @@ def call_site() -> str:
 
 
 def line_of(frame: FrameType | None) -> str:
-    """Return `file:line` of the nearest frame of the user's code at or below one, empty when there is none."""
-    while frame is not None:
+    """Return `file:line` of the nearest frame of the user's code at or below one, empty when there is none.
+
+    What is below the run's loop is who runs it, not the workflow: a task without a frame of its own has no line.
+    """
+    while frame is not None and frame.f_code.co_name != LOOP_FRAME:
         if _is_users(frame):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back

@@ -7,10 +7,9 @@ when it loads the run.
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -79,7 +78,7 @@ def replayed(
         if isinstance(end, ev.TERMINAL) and not is_verdict(log):
             _compare(turn, asked, log[-1])
     except Differs as differs:
-        return _without_callers(turn, differs.found)
+        return differs.found
     finally:
         turn.evict()
     return Replayed("same")
@@ -128,7 +127,7 @@ def _feed(turn: Turn, log: Sequence[ev.Event]) -> None:
 
 def _diverged_at(turn: Turn, event: ev.Event, why: str) -> Replayed:
     operation = turn.ops.by_path.get(event.body.op)
-    code, site = _instead(turn) if operation is None else (_wanted(operation, event), operation.site)
+    code, site = _instead(turn) if operation is None else (_wanted(operation, event), operation.site or turn.line())
     said = f"{why} ({site})" if site and site not in why else why
     return Replayed("diverged", event.seq, event.body.op, named(event.body), code, site, said)
 
@@ -161,18 +160,6 @@ def _asked(turn: Turn) -> list[ev.EventBody]:
             str(error),
         )
         raise Differs(found) from error
-
-
-def _without_callers(turn: Turn, found: Replayed) -> Replayed:
-    """Return it without a line that is not the workflow's: a task without a frame of its own shows who replays it."""
-    frame, callers = inspect.currentframe(), set[str]()
-    while frame is not None:
-        callers.add(f"{frame.f_code.co_filename}:{frame.f_lineno}")
-        frame = frame.f_back
-    if found.site not in callers:
-        return found
-    line = turn.line()
-    return replace(found, site=line, why=found.why.replace(f" ({found.site})", f" ({line})" if line else ""))
 
 
 # ---- the end

@@ -74,4 +74,4 @@ class Shadow:
 
 
 def _shown(operation: Operation | None) -> str:
-    return "nothing" if operation is None else f"{describe(operation.order)} ({operation.site})"
+    return "nothing" if operation is None else f"{describe(operation.order)}{operation.place}"

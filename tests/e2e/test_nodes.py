@@ -365,3 +365,20 @@ def _with_steps(workflow_):
     """Return an app that knows the workflow's steps, as the loader makes one of a module."""
     cells = workflow_.fn.__closure__ or ()
     return App(workflows=[workflow_, *(cell.cell_contents for cell in cells)])
+
+
+async def test_what_waited_in_line_at_a_dead_node_waits_in_line_at_another_that_is_full(stack, gate, gated, ran):
+    stack.app.add(gated)
+    one, two = await stack.nodes(DEFAULT, DEFAULT, step_slots=1, dispatch="auto")
+    runs = [await stack.start(gated, n) for n in range(8)]
+    await gate.arrival(2)
+    lines = {peer: [run for run in runs if stack.owner(run, one, two)[0] is peer] for peer in (one, two)}
+    dead, other = sorted(lines, key=lambda peer: -len(lines[peer]))
+    await eventually(lambda: dead.node.bodies.slots.waiting == len(lines[dead]) - 1)
+
+    await dead.kill()
+    await other.look()
+
+    await eventually(lambda: other.node.bodies.slots.waiting == len(runs) - 1)
+    gate.open()
+    assert [await run.result(PATIENCE_S) for run in runs] == [2 * n for n in range(8)]

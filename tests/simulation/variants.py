@@ -104,7 +104,9 @@ def with_worker(worker: type[Worker]) -> type[Node]:
         def _wire(self) -> None:
             super()._wire()
             queues = self.settings.queues
-            self.worker = worker(self.app, self.world, self.bus, self.host, self.bodies, queues, self._is_stale)
+            self.worker = worker(
+                self.app, self.world, self.bus, self.host, self.bodies, queues, self._is_stale, self._timed
+            )
 
     return Other
 
