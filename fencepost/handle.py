@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-WAIT_S: Final = 20.0
-"""How long one question waits at a node."""
+WAIT_S: Final = 8.0
+"""How long one question waits at a node. One that is killed meanwhile answers nothing: it is asked again after that."""
 EVENTS: Final = 200
 LATE_S: Final = 1.0
 """How much later than asked a wait may end: the node's own answer comes at the end of it."""
