@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fencepost.world import events as ev
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from .attempts import Attempts, Progress
     from .define import Workflow
@@ -36,8 +36,14 @@ def run_deadline(workflow: Workflow[Any, Any], started_at: datetime | None) -> d
     return started_at + timedelta(seconds=workflow.timeout_s)
 
 
-def next_due(turn: Turn, progress: Progress, batch: Iterable[ev.EventBody], now: datetime) -> datetime | None:
-    """Return the earliest instant something of the run runs out, counting what `batch` is about to write."""
+def next_due(
+    turn: Turn, progress: Progress, batch: Iterable[ev.EventBody], now: datetime, offered: Collection[str]
+) -> datetime | None:
+    """Return the earliest instant something of the run runs out, counting what `batch` is about to write.
+
+    A retry that is due by now counts too, unless it is `offered`, when it needs a slot and no time: it may have become
+    due between the decision and this question.
+    """
     bodies = list(batch)
     over = {b.op for b in bodies if isinstance(b, ev.WaitCompleted)}
     times = [o.due_at for o in turn.ops.waits() if o.path not in over]
@@ -45,8 +51,7 @@ def next_due(turn: Turn, progress: Progress, batch: Iterable[ev.EventBody], now:
     handled = {b.op for b in bodies if isinstance(b, ev.StepStarted | ev.StepCompleted | ev.StepFailed)}
     for step in progress.open.values():
         if step.op not in handled:
-            again = step.retry_at if step.retry_at and step.retry_at > now else None  # else a slot is what it needs
-            times += [again, step_deadline(turn, step)]
+            times += [None if step.op in offered else step.retry_at, step_deadline(turn, step)]
     return min((t for t in times if t is not None), default=None)
 
 

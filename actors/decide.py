@@ -66,8 +66,8 @@ class Decider:
     cancelled_at: datetime | None = None
     conflicts: dict[str, str] = field(default_factory=dict[str, str])
     """Hooks whose token the world gave to another run, and which one: what refused the last batch."""
-    offering: bool = False
-    """Whether a step is on offer: its bell is rung again when the run is due."""
+    offered: frozenset[str] = frozenset()
+    """Steps on offer: their bells are rung again when the run is due."""
 
     def decide(self, results: list[ev.EventBody], in_band_count: int) -> Decision:
         """Return what is to be written now; `bodies` is empty when nothing is. Takes slots for what it starts.
@@ -175,7 +175,7 @@ class Decider:
         ready += [Attempts(b.op, b, now) for b in decision.bodies if isinstance(b, ev.StepCreated)]
         for state in ready:
             self._start(decision, state)
-        self.offering = bool(decision.offers)
+        self.offered = frozenset(decision.offers)
 
     def _start(self, decision: Decision, state: Attempts) -> None:
         if self.serves(state.created.queue) and self.take_slot(state.op):
@@ -187,10 +187,10 @@ class Decider:
 
     def _due(self, bodies: list[ev.EventBody], now: datetime) -> datetime | None:
         times = [
-            next_due(self.turn, self.progress, bodies, now),
+            next_due(self.turn, self.progress, bodies, now, self.offered),
             run_deadline(self.turn.workflow, self.started_at or now),
             self.grace_ends,
-            now + AGAIN if self.offering else None,
+            now + AGAIN if self.offered else None,
         ]
         return min((t for t in times if t is not None), default=None)
 

@@ -8,8 +8,12 @@ import tempfile
 import time
 from pathlib import Path
 
+from filelock import FileLock
+
 from fencepost.world import run_as
 
+KEPT = Path(tempfile.gettempdir()) / f"fencepost-tests-{os.getuid()}"
+"""Where it stays when it was fetched, for all processes that run tests."""
 PACKAGES = ("pgbouncer", "libevent-2.1-7", "libc-ares2")
 CONFIGURATION = """
 [databases]
@@ -31,18 +35,27 @@ class NotToBeHad(Exception):
     """There is no PgBouncer here, and why."""
 
 
-def binary(folder):
-    """Return the program and the folder of its libraries."""
+def binary():
+    """Return the program and the folder of its libraries; it is fetched once."""
     if found := shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
         return Path(found), None
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise NotToBeHad("pgbouncer is not installed, and this is no Debian to fetch it from")
-    for package in PACKAGES:
-        _run("apt-get", "-o", "APT::Sandbox::User=root", "download", package, folder=folder)
-    for archive in folder.glob("*.deb"):
-        _run("dpkg-deb", "-x", archive.name, "unpacked", folder=folder)
-    libraries = next((folder / "unpacked").glob("usr/lib/*/libcares.so.2"), None)
-    return folder / "unpacked/usr/sbin/pgbouncer", libraries and libraries.parent
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with FileLock(KEPT / "pgbouncer.lock"):
+        if not (KEPT / "pgbouncer").exists():
+            _fetch()
+    libraries = next((KEPT / "pgbouncer").glob("usr/lib/*/libcares.so.2"), None)
+    return KEPT / "pgbouncer/usr/sbin/pgbouncer", libraries and libraries.parent
+
+
+def _fetch():
+    with tempfile.TemporaryDirectory(dir=KEPT) as folder:
+        for package in PACKAGES:
+            _run("apt-get", "-o", "APT::Sandbox::User=root", "download", package, folder=folder)
+        for archive in Path(folder).glob("*.deb"):
+            _run("dpkg-deb", "-x", archive.name, "unpacked", folder=folder)
+        (Path(folder) / "unpacked").rename(KEPT / "pgbouncer")
 
 
 def _run(*command, folder):
@@ -63,9 +76,7 @@ class PgBouncer:
         self.process = None
 
     def start(self):
-        fetched = self.folder / "fetched"
-        fetched.mkdir()
-        program, libraries = binary(fetched)
+        program, libraries = binary()
         host, port = self.server.socket_url.split("host=")[1].split("&port=")
         text = CONFIGURATION.format(host=host, port=port, sockets=self.folder, **self.options)
         (self.folder / "pgbouncer.ini").write_text(text)

@@ -4,17 +4,20 @@ import asyncio
 import contextlib
 import logging
 import zlib
+from datetime import timedelta
 
 import pytest
 import structlog
 
-from fencepost.actors import dispatch, retry
+from fencepost.actors import dispatch, retry, sweeper
 from fencepost.bus import NatsServer
 from fencepost.world import PostgresServer
 from tests import made_postgres
 from tests.e2e.databases import Databases
 from tests.e2e.orders_program import Provider
 from tests.e2e.world_and_bus import Clock, Gate, Stack, in_file, in_postgres
+
+FORGETS = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +30,8 @@ def nats(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory, postgres_made):
-    """A server for worlds of their own, each in a namespace of its own. It forgets with its machine."""
-    folder = made_postgres.copied(postgres_made, tmp_path_factory.mktemp("postgres"))
-    server = PostgresServer(folder, settings={"fsync": "off"})
+    """A server for worlds of their own, each in a namespace of its own."""
+    server = PostgresServer(made_postgres.copied(postgres_made, tmp_path_factory.mktemp("postgres")))
     asyncio.run(server.start())
     yield server
     asyncio.run(server.kill())
@@ -37,23 +39,31 @@ def postgres(tmp_path_factory, postgres_made):
 
 @pytest.fixture(autouse=True)
 def _nodes_here_are_quiet_and_quick(request, monkeypatch):
-    """Nodes of a stack log errors only, repeat what was lost at once, and look soon for what nobody rings for."""
+    """Nodes of a stack log errors only, and repeat what was lost at once."""
     if not {"stack", "local", "skipping"} & set(request.fixturenames):
         yield
         return
     monkeypatch.setattr(retry, "_LOSS_FIRST_S", 0.005)
     monkeypatch.setattr(retry, "_LOSS_MAX_S", 0.01)
-    monkeypatch.setattr(dispatch, "LOOK_S", 0.25)
+    if "stack" in request.fixturenames:  # what nobody rings for after a kill is found by looking
+        monkeypatch.setattr(dispatch, "LOOK_S", 0.25)
+        monkeypatch.setattr(sweeper, "EVERY_S", 0.25)
+        monkeypatch.setattr(sweeper, "AGE", timedelta(seconds=0.5))
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield
     structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
-def databases(postgres):
-    made = Databases(postgres)
+def databases(tmp_path_factory, postgres_made):
+    """Databases on a server that forgets with its machine, which a node on its own would warn of."""
+    folder = made_postgres.copied(postgres_made, tmp_path_factory.mktemp("databases"))
+    server = PostgresServer(folder, settings=FORGETS)
+    asyncio.run(server.start())
+    made = Databases(server)
     asyncio.run(made.make_template())
-    return made
+    yield made
+    asyncio.run(server.kill())
 
 
 @pytest.fixture

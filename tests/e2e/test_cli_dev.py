@@ -38,10 +38,7 @@ def test_once_feeds_every_line_waits_for_its_run_and_ends_with_the_summary(summa
     assert sorted(letter["body"] for letter in facts["dead"]) == ['"no id"', '{"id": "order-10"']
     assert not (summary / ".fencepost" / "dev.json").exists()
 
-
-def test_feeding_the_same_file_again_starts_and_buries_nothing_twice(summary):
-    fencepost("dev", "shop", "--once", folder=summary.parent)
-
+    # Feeding the same file again starts and buries nothing twice.
     again = fencepost("dev", "shop", "--once", folder=summary.parent)
 
     facts = facts_of(summary)
@@ -90,12 +87,13 @@ def test_after_a_kill_9_the_next_start_stops_what_was_left_and_every_run_ends(tm
     assert facts_of(folder)["repeated"] == 10
 
 
-def test_a_stranger_who_got_a_noted_pid_is_left_alone(tmp_path):
+def test_a_stranger_who_got_a_noted_pid_is_left_alone_and_numbers_that_can_be_none_of_ours_are_passed_over(tmp_path):
     folder = target(tmp_path / "shop", lines=ten_lines())
     (folder / ".fencepost").mkdir()
     me = {"name": "program", "pid": psutil.Process().pid, "created": 1.0}
-    noted = {"url": "nats://127.0.0.1:1", "namespace": "default", "target": "", "state": "", "monitoring": ""}
-    (folder / ".fencepost" / "dev.json").write_text(json.dumps({**noted, "node": None, "processes": [me]}))
+    nobody = {"name": "p", "pid": -1, "created": 0.0}
+    noted = {"url": "nats://h:99999999", "namespace": "x", "target": "", "state": "", "monitoring": "", "node": None}
+    (folder / ".fencepost" / "dev.json").write_text(json.dumps({**noted, "processes": [me, nobody]}))
 
     done = fencepost("dev", folder, "--once", folder=tmp_path)
 
@@ -158,18 +156,6 @@ def test_a_state_folder_that_is_removed_under_dev_ends_it_with_a_sentence(tmp_pa
 
     assert code == 1
     assert "was removed or replaced under the running dev" in (folder / "dev.err").read_text()
-
-
-def test_a_dev_file_with_numbers_that_can_be_none_of_ours_is_passed_over(tmp_path):
-    folder = target(tmp_path / "shop")
-    state = folder / ".fencepost"
-    state.mkdir()
-    odd = {"url": "nats://h:99999999", "namespace": "x", "target": "", "state": "", "monitoring": "", "node": None}
-    (state / "dev.json").write_text(json.dumps(odd | {"processes": [{"name": "p", "pid": -1, "created": 0.0}]}))
-
-    done = fencepost("dev", folder, "--once", folder=tmp_path)
-
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_nats_server_that_dies_with_its_store_is_started_again_and_runs_go_on(tmp_path):

@@ -29,40 +29,52 @@ def process_of(dev, name):
     return psutil.Process(found)
 
 
-@pytest.fixture
-def empty(tmp_path):
-    """Has no Postgres yet."""
-    folder = target(tmp_path / "shop", workflow="slow", lines=ten_lines(s=2), dev='summary = "summary.py"')
+def made(folder, seconds):
+    """Make a shop whose runs take so long."""
+    target(folder, workflow="slow", lines=ten_lines(s=seconds), dev='summary = "summary.py"')
     (folder / "summary.py").write_text(KEEPS_FACTS)
     return folder
 
 
 @pytest.fixture
-def shop(empty, postgres_made):
-    """Has a Postgres that was never used."""
-    made_postgres.copied(postgres_made, empty / ".fencepost" / "postgres")
-    return empty
+def quick(tmp_path):
+    return made(tmp_path / "shop", seconds=0.01)
 
 
-def test_once_gives_what_it_gives_without_the_stack(empty):
-    with_stack = fencepost("dev", "shop", "--once", "--stack", folder=empty.parent)
-    theirs = facts_of(empty)
-    without = fencepost("dev", "shop", "--once", folder=empty.parent)
-    ours = facts_of(empty)
+@pytest.fixture
+def shop(tmp_path, postgres_made):
+    """Has a Postgres that was never used, and runs that are still there when something dies."""
+    folder = made(tmp_path / "shop", seconds=2)
+    made_postgres.copied(postgres_made, folder / ".fencepost" / "postgres")
+    return folder
+
+
+def test_once_gives_what_it_gives_without_the_stack(quick):
+    with_stack = fencepost("dev", "shop", "--once", "--stack", folder=quick.parent)
+    theirs = facts_of(quick)
+    without = fencepost("dev", "shop", "--once", folder=quick.parent)
+    ours = facts_of(quick)
 
     assert (with_stack.returncode, without.returncode) == (0, 0), with_stack.stderr + without.stderr
     assert statuses(theirs) == statuses(ours) == {f"order-{n}": "completed" for n in range(10)}
-    assert (empty / ".fencepost" / "postgres" / "data").is_dir()
-    assert not (empty / ".fencepost" / "dev.json").exists()
+    assert (quick / ".fencepost" / "postgres" / "data").is_dir()
+    assert not (quick / ".fencepost" / "dev.json").exists()
 
 
-def test_the_data_is_kept_and_feeding_again_starts_nothing_twice(shop):
-    fencepost("dev", "shop", "--once", "--stack", folder=shop.parent)
+def test_the_data_is_kept_feeding_again_starts_nothing_twice_and_a_lost_note_of_the_seed_is_made_again(
+    quick, postgres_made
+):
+    made_postgres.copied(postgres_made, quick / ".fencepost" / "postgres")
+    fencepost("dev", "shop", "--once", "--stack", folder=quick.parent)
+    note = quick / ".fencepost" / "postgres" / "hash_seed"
+    seed = note.read_text()
+    note.unlink()
 
-    again = fencepost("dev", "shop", "--once", "--stack", folder=shop.parent)
+    again = fencepost("dev", "shop", "--once", "--stack", folder=quick.parent, PYTHONHASHSEED="7")
 
     assert again.returncode == 0, again.stderr
-    assert (facts_of(shop)["repeated"], len(facts_of(shop)["runs"])) == (10, 10)
+    assert (facts_of(quick)["repeated"], len(facts_of(quick)["runs"])) == (10, 10)
+    assert note.read_text() == seed
 
 
 def test_after_a_kill_9_of_dev_the_next_start_goes_on_at_once(shop):
@@ -99,28 +111,21 @@ def test_a_postgres_that_dies_is_started_again_and_runs_go_on(shop):
     assert {run["status"] for run in facts_of(shop)["runs"]} == {"completed"}
 
 
-def test_a_signal_stops_everything(shop):
+def test_doctor_finds_the_postgres_of_dev_and_a_signal_stops_everything(shop):
     with Dev(shop, "--stack") as dev:
         dev.wait_for("ready")
         started = [psutil.Process(one["pid"]) for one in dev.file["processes"]]
+        done = fencepost("doctor", "--json", folder=shop)
 
         code = dev.stop(signal.SIGTERM)
 
+    checks = {check["what"]: check for check in map(json.loads, done.stdout.splitlines())}
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"postgres:…@127.0.0.1:\d+/postgres, schema \d+, 32 partitions", checks["postgres"]["found"])
+    assert checks["postgres clock"]["state"] == "ok"
     assert code == 0
     assert {process.is_running() for process in started} == {False}
     assert len(started) == 2
-
-
-def test_the_seed_of_the_database_is_taken_up_when_its_note_is_lost(shop):
-    fencepost("dev", "shop", "--once", "--stack", folder=shop.parent)
-    note = shop / ".fencepost" / "postgres" / "hash_seed"
-    seed = note.read_text()
-    note.unlink()
-
-    again = fencepost("dev", "shop", "--once", "--stack", folder=shop.parent, PYTHONHASHSEED="7")
-
-    assert again.returncode == 0, again.stderr
-    assert note.read_text() == seed
 
 
 def test_data_that_is_removed_under_dev_ends_it_with_a_sentence(shop):
@@ -132,18 +137,6 @@ def test_data_that_is_removed_under_dev_ends_it_with_a_sentence(shop):
 
     assert code == 1
     assert "was removed or replaced under the running dev" in (shop / "dev.err").read_text()
-
-
-def test_doctor_finds_the_postgres_of_dev(shop):
-    with Dev(shop, "--stack") as dev:
-        dev.wait_for("ready")
-
-        done = fencepost("doctor", "--json", folder=shop)
-
-    checks = {check["what"]: check for check in map(json.loads, done.stdout.splitlines())}
-    assert done.returncode == 0, done.stdout
-    assert re.search(r"postgres:…@127.0.0.1:\d+/postgres, schema \d+, 32 partitions", checks["postgres"]["found"])
-    assert checks["postgres clock"]["state"] == "ok"
 
 
 def test_without_the_extra_one_sentence_names_it(tmp_path, monkeypatch, capsys):

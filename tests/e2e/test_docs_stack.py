@@ -11,6 +11,7 @@ import pytest
 
 from fencepost import App, Node, Settings, step, workflow
 from fencepost.errors import RunFailed
+from tests import made_postgres
 from tests.e2e.command import Dev, environment, fencepost, free_port
 from tests.e2e.node_process import NodeProcess
 from tests.e2e.test_docs import PATIENCE_S, QUICKSTART, REAL_STACK, ROOT, WRITTEN_URL, blocks, commands_in
@@ -36,7 +37,8 @@ async def asked(url, *statements):
 
 
 @pytest.fixture
-def project(tmp_path):
+def project(tmp_path, postgres_made):
+    made_postgres.copied(postgres_made, tmp_path / ".fencepost" / "postgres")
     (program,) = [block for block in blocks(QUICKSTART, "python") if block.startswith("# app.py\n")]
     (tmp_path / "app.py").write_text(program, encoding="utf-8")
     return tmp_path

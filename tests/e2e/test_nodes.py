@@ -367,7 +367,7 @@ def _with_steps(workflow_):
     return App(workflows=[workflow_, *(cell.cell_contents for cell in cells)])
 
 
-async def test_what_waited_in_line_at_a_dead_node_waits_in_line_at_another_that_is_full(stack, gate, gated, ran):
+async def test_what_waited_in_line_at_a_dead_node_waits_in_line_at_another_that_is_full(stack, gate, gated):
     stack.app.add(gated)
     one, two = await stack.nodes(DEFAULT, DEFAULT, step_slots=1, dispatch="auto")
     runs = [await stack.start(gated, n) for n in range(8)]
