@@ -51,7 +51,7 @@ storm-orders *args:
 chaos *args:
     {{ in_venv }} python tests/chaos/chaos.py "$@"
 
-# Seeded simulations of the real actors; give a seed to repeat one.
+# Seeded simulations of the real actors; a number says how many, `SEED=17` in the environment repeats one.
 simulate *args:
     {{ in_venv }} python tests/simulation/run.py "$@"
 

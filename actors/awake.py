@@ -24,6 +24,7 @@ from .inbox import Reads
 from .offering import Offered
 from .shadow import Shadow
 from .stand_ins import standing_in
+from .sweeper import AGE
 from .values import externalised, hydrated, is_apart, is_large, portions
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Awake:
     ) -> None:
         self.run_id = opened.run.run_id
         self.over = False
-        self.wrote = False
+        self.moved = False  # it wrote, or was fed what had waited for longer than the sweeper lets it
         self.fence = opened.fence
         # Who leaves a pending run to others writes too (`RunActor`), but its code has decided nothing yet.
         decided_seq = opened.run.decided_seq if opened.run.status != "pending" else 0
@@ -112,6 +113,7 @@ class Awake:
         while page := await self._around.world.more(self.run_id, self.turn.seq):
             if any(event.tick is not None for event in page):
                 raise Reload
+            self.moved |= swept and any(self._around.host.now() - event.at > AGE for event in page)
             await self._feed_all(page)
             self._unsettled = True
 
@@ -190,7 +192,7 @@ class Awake:
         try:
             goes_on = writes and await self._commit(decision)
         except Taken as refusal:  # strict: nothing was fed that is not in the log
-            self._decider.conflicts[refusal.op] = refusal.owner
+            self._decider.conflicts = {refusal.op: refusal.owner}
             self._lost = lost
             return True
         if writes:
@@ -234,7 +236,7 @@ class Awake:
         try:
             accepted = await self._append_ahead(decision) if decision.ahead else await self._append_next(decision)
             own = self._placed(decision.bodies, accepted.first_seq, accepted.at)
-            self.fence, self.wrote = accepted.fence, self.wrote or bool(own)
+            self.fence, self.moved = accepted.fence, self.moved or bool(own)
             self._due, self._in_band = decision.due, self._in_band + len(own)
             self._unsettled = any(ev.resumes_code(event.body) for event in accepted.between)
             if decision.ahead:
@@ -269,6 +271,7 @@ class Awake:
         # A run that has rested at strict batches goes ahead with the first one that nothing lands before.
         self._ahead.accepted(calm=not any(ev.resumes_code(event.body) for event in accepted.between))
         self._reads.told(batch.reads)
+        self._decider.conflicts = {}
         return accepted
 
     async def _append_ahead(self, decision: Decision) -> Accepted:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from .slots import Slots
 from .values import VALUE_BYTES_MAX, fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from fencepost.world import World
 
@@ -57,10 +58,21 @@ class Bodies:
         self._by_run: Counter[str] = Counter()
         self._kept: set[str] = set()
         self._awaited: dict[str, asyncio.Event] = {}
+        self._ended_meanwhile: dict[str, set[str]] = {}
 
     def knows(self, token: str) -> bool:
         """Tell whether the body of a claim runs here, is about to, or ended and nobody has taken the message yet."""
-        return token in self._running or token in self._kept
+        known = token in self._running or token in self._kept
+        return known or any(token in ended for ended in self._ended_meanwhile.values())
+
+    @contextmanager
+    def remembered(self, run_id: str) -> Iterator[None]:
+        """Know bodies that end and are recorded while their run is read: what is read may say that they run."""
+        self._ended_meanwhile[run_id] = set(self._kept)
+        try:
+            yield
+        finally:
+            del self._ended_meanwhile[run_id]
 
     def expect(self, token: str) -> None:
         """Note a claim that is being asked for: its body begins when the answer comes."""
@@ -123,6 +135,7 @@ class Bodies:
     async def _finish(self, running: Running, ended: StepEnded, done: Done) -> None:
         run_id, still_running = running.run_id, isinstance(done, TimedOut) and done.still_running
         self._kept.add(ended.token)
+        self._ended_meanwhile.get(run_id, set()).add(ended.token)
         self._ended(running, ended)
         if still_running:
             await self._executor.ended(ended.token)

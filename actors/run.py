@@ -47,6 +47,7 @@ class RunActor:
         self._ended: list[StepEnded] = []
         self._fence: Fence | None = None
         self._died: set[str] = set()
+        self._ended_it = False
         self._ahead = Ahead(wanted=around.run_ahead)
 
     @property
@@ -146,12 +147,14 @@ class RunActor:
     async def _once(self, *, look: bool, swept: bool) -> bool:
         if self._awake is None:
             async with self._around.activations:
-                self._awake = await self._wake_up()
+                with self._around.bodies.remembered(self.run_id):
+                    self._awake = await self._wake_up()
         elif look:
             await self._awake.catch_up(swept=swept)
             self._reload_without_the_dead(swept=swept)
         if self._awake is None:
-            return False
+            ended, self._ended_it = self._ended_it, False
+            return ended
         while await self._awake.write_next():
             if self._around.hears(self.run_id):
                 break  # a body may have ended: events from outside without end must not keep it waiting
@@ -170,7 +173,7 @@ class RunActor:
             raise Reload
 
     def _rest(self, awake: Awake) -> bool:
-        wrote, awake.wrote = awake.wrote, False
+        wrote, awake.moved = awake.moved, False
         if awake.over:
             self._let_bodies_go()
             self.drop()
@@ -226,6 +229,7 @@ class RunActor:
             end = ev.RunCancelled(reason=cancel.reason)
             batch = Batch(self.run_id, (end,), run.seq, opened.fence, self._around.host.token())
         accepted = await self._append(batch)
+        self._ended_it = True
         await self._around.announce(self.run_id, accepted, True)  # noqa: FBT003  (over)
         return True
 

@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 import logging
 import zlib
-from datetime import timedelta
 
 import pytest
 import structlog
 
-from fencepost.actors import dispatch, retry, sweeper
+from fencepost.actors import retry
 from fencepost.bus import NatsServer
 from fencepost.world import PostgresServer
 from tests import made_postgres
@@ -45,10 +44,6 @@ def _nodes_here_are_quiet_and_quick(request, monkeypatch):
         return
     monkeypatch.setattr(retry, "_LOSS_FIRST_S", 0.005)
     monkeypatch.setattr(retry, "_LOSS_MAX_S", 0.01)
-    if "stack" in request.fixturenames:  # what nobody rings for after a kill is found by looking
-        monkeypatch.setattr(dispatch, "LOOK_S", 0.25)
-        monkeypatch.setattr(sweeper, "EVERY_S", 0.25)
-        monkeypatch.setattr(sweeper, "AGE", timedelta(seconds=0.5))
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     yield
     structlog.reset_defaults()

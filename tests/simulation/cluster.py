@@ -27,7 +27,6 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.loop import Proc, SimLoop
 from tests.simulation.machine import SimExecutor, SimHost
 from tests.simulation.mail import Mail
-from tests.simulation.mended import MENDED
 from tests.simulation.world import Line, SimWorld
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Commit
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
-QUIET_S = 1200.0
+QUIET_S = 480.0
 MOVING = "SELECT 1 FROM runs WHERE ended_at IS NULL AND stalled = '' LIMIT 1"
 
 
@@ -62,7 +61,7 @@ class Variant:
     @contextmanager
     def in_force(self) -> Iterator[None]:
         """Put the patches in, and take them out again."""
-        patches = (*MENDED, *self.patches)
+        patches = self.patches
         before = [(place, name, getattr(place, name)) for place, name, _ in patches]
         try:
             for place, name, other in patches:
@@ -277,7 +276,7 @@ class Cluster:
         """Start a process with a node in it."""
         plan, place.boots = self.plan, place.boots + 1
         proc = place.proc = self.loop.start(f"n{place.number}.{place.boots}")
-        proc.is_newer = place.boots > 1
+        proc.is_newer = (place.number + place.boots) % 2 == 0
         chance = self._chance(proc.name)
         place.offset_s = chance.uniform(-plan.skew_s, plan.skew_s)
         executor = SimExecutor(self.loop, proc, self.ledger, chance, loses=0.0 if self.quiet else plan.body_lost)
@@ -405,6 +404,8 @@ class Cluster:
             if commit.method == "end_claim":
                 self.ledger.forgive(commit.what[1])
             for body in commit.what.events if isinstance(commit.what, Batch) else ():
+                if isinstance(body, ev.HookCreated):
+                    self.mail.lost_hooks.add((commit.what.run_id, body.token))
                 if isinstance(body, ev.HookReceived):
                     self.mail.lost.add((commit.what.run_id, body.delivery))
                 self.ledger.forgive(getattr(body, "token", ""))

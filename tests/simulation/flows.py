@@ -8,7 +8,7 @@ from typing import Any
 
 from fencepost.actors import Retry, now, random, sleep, step, timeout, uuid4, workflow
 from tests.simulation.ledger import outside
-from tests.simulation.loop import PROC
+from tests.simulation.loop import SimLoop
 
 QUICK = Retry(times=3, first=0.3, max=2.0)
 
@@ -230,7 +230,7 @@ async def deployed(n: int) -> list[Any]:
 
     async def other() -> list[Any]:
         found: list[Any] = []
-        for i in range(n + 1):
+        for i in range(n + 2):
             found.append(await kept(work(f"b{i}")))
             await sleep(0.2)
         return found
@@ -240,8 +240,7 @@ async def deployed(n: int) -> list[Any]:
 
 def is_newer() -> bool:
     """Tell whether a process runs the later version."""
-    proc = PROC.get()
-    return proc is not None and proc.is_newer
+    return SimLoop.running is not None and SimLoop.running.is_newer
 
 
 # ---- programs from the seed

@@ -15,7 +15,7 @@ import itertools
 from asyncio import events
 from collections import deque
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +71,9 @@ class Proc:
 
 class SimLoop(asyncio.AbstractEventLoop):
     """See the module. `killed(proc)` is told when a process has died of its `dies_after`."""
+
+    running: ClassVar[Proc | None] = None
+    """Whose turn it is: workflow code has a context of its own, which does not say."""
 
     def __init__(self, random: Random, *, shuffle: bool) -> None:
         self.now_s = 0.0
@@ -157,6 +160,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 self._step()
             return task.result()
         finally:
+            SimLoop.running = None
             events._set_running_loop(before)
 
     def _step(self) -> None:
@@ -190,6 +194,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.handles += 1
         if self.handles > HANDLES_MAX:
             raise NothingToDo(f"{HANDLES_MAX:,} handles ran and it is not over")
+        SimLoop.running = proc
         try:
             handle.context.run(handle.callback, *handle.args)
         except (SystemExit, KeyboardInterrupt):

@@ -110,7 +110,7 @@ def _judged(cluster: Cluster, logs: dict[str, list[ev.Event]]) -> Iterator[str]:
 def _judged_mail(cluster: Cluster, logs: dict[str, list[ev.Event]]) -> Iterator[str]:
     mail = cluster.mail
     for law, found in (
-        (a_token_has_one_owner, a_token_has_one_owner(cluster.world.history.commits)),
+        (a_token_has_one_owner, a_token_has_one_owner(cluster.world.history.commits, mail.lost_hooks)),
         (what_was_accepted_is_there, what_was_accepted_is_there(mail.book, logs, mail.lost)),
         (nothing_comes_from_nowhere, nothing_comes_from_nowhere(mail.put, logs)),
     ):

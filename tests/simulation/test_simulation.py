@@ -88,10 +88,12 @@ def test_a_seed_that_fails_is_told_with_its_history(capsys):
     assert f"run.py --seed {CAUGHT['fence_off']} --variant fence_off" in said
 
 
-def test_many_seeds_are_shared_among_processes(capsys):
-    assert run.main(["20", "--processes", "2"]) == 0
+def test_many_seeds_are_shared_among_processes():
+    command = [sys.executable, "tests/simulation/run.py", "20", "--processes", "2"]
 
-    assert capsys.readouterr().out.startswith("20 seeds, 0 failed")
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
+
+    assert said.startswith("20 seeds, 0 failed")
 
 
 def test_a_variant_that_is_not_noticed_is_told(capsys):

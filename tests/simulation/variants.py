@@ -246,7 +246,7 @@ SEEN_BY = {
     "ended_off": "nothing_follows_the_end",
     "claim_asked_anew": "every_claim_has_its_body",
     "claim_unexpected": "two bodies of",
-    "slot_kept": "has not ended",
+    "slot_kept": "slots taken",
     "surplus_kept": "every_partition_has_one_owner",
     "clock_unheard": "waits_are_not_early",
     "ahead_under_the_tick": "cold replay",
