@@ -5,7 +5,7 @@ import random
 import time
 import uuid
 
-from fencepost.actors import now, sleep, step, timeout, uuid4, workflow
+from fencepost.actors import hook, now, sleep, step, timeout, uuid4, workflow
 
 
 class Declined(Exception):
@@ -148,3 +148,32 @@ async def callbacks() -> str:
 
     loop.call_later(5, lambda: asyncio.ensure_future(later()))
     return await done
+
+
+@workflow
+async def signals() -> list[int | str]:
+    """Hooks in every way: raced with a deadline, iterated beside steps, made anew, awaited by two, left over."""
+    seen: list[int | str] = []
+    words = hook("words", str)
+
+    async def reader(name: str) -> None:
+        async for word in words:
+            seen.append(f"{name} {word}")
+            seen.append(await a(len(seen)))
+            if len(seen) > 4:
+                words.dispose()
+
+    async def raced(number: int) -> None:
+        async with hook(f"raced/{number}", int) as inbox:
+            try:
+                async with timeout(60):
+                    seen.append(await inbox)
+            except TimeoutError:
+                seen.append("late")
+            await b(number)
+
+    await asyncio.gather(reader("one"), reader("two"), *(raced(n) for n in range(3)))
+    async with hook("words", int) as again, hook() as left_over:
+        assert left_over.token.startswith("hook_")
+        seen.append(await again)
+    return seen

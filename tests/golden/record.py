@@ -16,7 +16,11 @@ def run_to_end(tape: Tape, name: str) -> None:
         if tape.turn.ended is not None:
             return
         steps = [o.path for o in tape.turn.ops.open.values() if o.step is not None]
-        if name == "careful" and number == 1:
+        waiting = [o.inbox.token for o in tape.turn.ops.open.values() if o.inbox is not None]
+        if name == "signals" and waiting and number % 3:
+            made = sum(isinstance(e.body, ev.HookCreated) and e.body.token == "words" for e in tape.log)
+            tape.payload(waiting[-1], f"w{number}" if waiting[-1] == "words" and made == 1 else number)
+        elif name == "careful" and number == 1:
             tape.cancel("enough")
         elif name == "groups" and number == 1:
             tape.fail(steps[-1], flows.Declined("no"))
