@@ -103,7 +103,7 @@ class Decider:
     def _without_taken(self, orders: list[ev.EventBody]) -> list[ev.EventBody]:
         """Return orders up to the first hook whose token is another's, and that it is: the code may react to it.
 
-        What was asked for after it may assume that the hook is there, and must not be begun before that (ATTACKS A5).
+        What was asked for after it may assume that the hook is there, and must not be begun before that (decision 20).
         """
         for number, order in enumerate(orders):
             if isinstance(order, ev.HookCreated) and order.op in self.conflicts:

@@ -1,4 +1,4 @@
-"""From when the time counts that the cleanup of a cancelled run may take (`cancel_grace`)."""
+"""When the cleanup of a cancelled run began: from then on its `cancel_grace` is counted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Grace:
-    """It counts from the first thing a decider did about the cancel.
+    """The grace is counted from the first thing a decider did about the cancel.
 
     Counted from the cancel itself, a cancel during an outage longer than the grace would leave it no time at all.
     """
@@ -22,7 +22,7 @@ class Grace:
         self._since: datetime | None = None
 
     def take(self, event: ev.Event, now: datetime) -> datetime | None:
-        """Take in one event of the log, and return from when the time counts; None while nobody has cancelled."""
+        """Take in one event of the log, and return when the grace began; None while nobody has cancelled."""
         if isinstance(event.body, ev.CancelRequested) and self._state == "not asked":
             self._since = max(event.at, now) if event.seq > self._decided_seq else event.at
             self._state = "asked"

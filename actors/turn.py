@@ -196,7 +196,7 @@ class Turn:
                 self._retract(body)
 
     def _retract(self, body: ev.HookConflict) -> None:
-        """Let the steps fail that may have assumed the hook: a mail with its token must not go out (ATTACKS A5)."""
+        """Let the steps fail that may have assumed the hook: a mail with its token must not go out (decision 20)."""
         for step in self.ops.retract(body.op):
             if step.future is not None and not step.future.done():
                 step.future.set_exception(HookConflict(body.token, body.owner))

@@ -218,8 +218,8 @@ class Client:
     ) -> Delivered:
         """Put a payload into a run's hook; when this returns it is durable. The same `delivery` again is put once.
 
-        A model or dataclass goes by its own type, all else as plain JSON. `wait` is how long to wait for a hook that is
-        not there yet: a run that was just started has not made it.
+        A model or dataclass goes by its own type, all else as plain JSON. `wait` (seconds, `"10s"`, a timedelta) is how
+        long to wait for a hook that is not there yet: a run that was just started has not made it.
 
         Raises:
             HookNotFound: no hook of this token is open.

@@ -137,7 +137,7 @@ def gateway(
         client: asks the nodes.
         max_body: the largest body in bytes; less if the server of NATS takes less.
         rate: how often one address may post, and how often a token may be posted to: `100/s`, `50/minute`, `none`.
-        reply_timeout: how long a caller waits for a step's reply before it is told 202.
+        reply_timeout: how long a caller waits for a step's reply before it is told 202; a number is in seconds.
 
     Raises:
         ValueError: a bound is none.

@@ -1,4 +1,4 @@
-"""Hooks under all asyncio has for several things at once: the same live, cold and cut anywhere (CASES B12, B13)."""
+"""Hooks under all asyncio has for several things at once: the same live, cold and cut anywhere."""
 
 # workflow time: no real time passes in this file
 

@@ -1,4 +1,4 @@
-"""A refused tick leaves nothing, is tried again once at a time, and what comes from outside costs no more (CASES B)."""
+"""A refused tick leaves nothing, is tried again once at a time, and what comes from outside costs no more."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Tokens, payloads, cancels and wakes that come a moment too early or too late (CASES B9, B10, B15, B16)."""
+"""Tokens, payloads, cancels and wakes that come a moment too early or too late."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The position in the log tells who wins a race, whatever lands in between and at any size (CASES B1, B2, B3)."""
+"""The position in the log tells who wins a race, whatever lands in between and at any size."""
 
 import asyncio
 

@@ -424,7 +424,8 @@ async def test_a_hook_that_is_made_anew_holds_nothing_unread(world, decider):
     assert (await world.hook("tok")).unread == 3
 
 
-async def test_a_large_payload_takes_the_room_of_several(world, decider):
+@pytest.mark.usefixtures("decider")
+async def test_a_large_payload_takes_the_room_of_several(world):
     text = "x" * (3 * folding.HOOK_WEIGHT_BYTES)
     apart = events.Value(ref="0" * 64, size_bytes=5 * folding.HOOK_WEIGHT_BYTES)
 

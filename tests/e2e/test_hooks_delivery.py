@@ -11,8 +11,6 @@ from fencepost.actors import FatalError, hook, step, webhook, workflow
 from fencepost.world import UNREAD, Batch, events, folding
 from tests.e2e.world_and_bus import PATIENCE_S
 
-KEPT_S = 10
-
 
 class Approval(BaseModel):
     ok: bool
@@ -54,7 +52,7 @@ async def opened(stack, run):
     await stack.saw(run, "hook_created")
 
 
-# ---- when it comes (CASES B9)
+# ---- when it comes
 
 
 async def test_payloads_that_come_before_anybody_waits_are_kept_in_order(stack, gate):
@@ -119,7 +117,7 @@ async def test_after_disposal_and_after_the_end_only_what_had_arrived_is_known(s
     assert len(await stack.events(run, "hook_received")) == 1
 
 
-# ---- answers that are lost (CASES B11)
+# ---- answers that are lost
 
 
 async def test_a_delivery_whose_answer_is_lost_is_recorded_once_and_wakes_the_run(stack):

@@ -1,4 +1,4 @@
-"""Branches, tokens, deadlines, cancels and wakes of runs with hooks, end to end and across crashes (CASES B)."""
+"""Branches, tokens, deadlines, cancels and wakes of runs with hooks, end to end and across crashes."""
 
 import asyncio
 from collections import defaultdict

@@ -88,7 +88,7 @@ def _taken(seen: Seen) -> dict[str, list[Any]]:
 
 
 def nothing_goes_beside_a_conflict(seen: Seen) -> Iterator[str]:
-    """What was asked for after a hook that is another's is not in the batch that says so (ATTACKS A5)."""
+    """What was asked for after a hook that is another's is not in the batch that says so (decision 20)."""
     for batch, answer, _ in seen.batches:
         kinds = [type(body) for body in batch.events]
         if ev.HookConflict not in kinds:

@@ -40,7 +40,7 @@ _without_taken = Decider._without_taken
 
 
 def beside(self: Decider, orders: list[ev.EventBody]) -> list[ev.EventBody]:
-    """Write what was asked for after a hook that is another's, in the batch that says so (ATTACKS A5)."""
+    """Write what was asked for after a hook that is another's, in the batch that says so (decision 20)."""
     conflicts = [body for body in _without_taken(self, orders) if isinstance(body, ev.HookConflict)]
     return [next((body for body in conflicts if body.op == order.op), order) for order in orders]
 

@@ -120,7 +120,7 @@ class NodeKeepsSurplus(Node):
 
 
 class AheadUnderTheTick(SimWorld):
-    """Takes results and what they led to in one batch under the tick alone: what L4 forbids (ATTACKS A1)."""
+    """Takes results and what they led to in one batch under the tick alone: what L4 forbids."""
 
     def _appended(self, core: SwitchedCore, batch: Batch) -> Accepted:
         if batch.at is None:
@@ -142,7 +142,7 @@ class OneCounter(Turn):
 
 
 class PastDeadlines(Turn):
-    """Counts a timer from the event that was fed last: after an outage it is over at once (ATTACKS A9)."""
+    """Counts a timer from the event that was fed last: after an outage it is over at once."""
 
     def timer(self, handle: asyncio.TimerHandle, delay_s: float) -> None:
         path = self.next_path()

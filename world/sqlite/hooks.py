@@ -28,7 +28,10 @@ class Holder:
 
 
 class Hooks(Pages):
-    """Hooks, looked at and written in the transaction of their events. A run without hooks touches none (`owns`)."""
+    """Hooks, looked at and written in the transaction of their events. A run without hooks touches none (`owns`).
+
+    What the simulator can switch off (`simulated.Checks`) is a method of its own, however short.
+    """
 
     def hook(self, token: str) -> Hook:
         """See World."""
