@@ -65,8 +65,7 @@ class Awake:
         self.over = False
         self.moved = False  # it wrote, or was fed what had waited for longer than the sweeper lets it
         self.fence = opened.fence
-        # Who leaves a pending run to others writes too (`RunActor`), but its code has decided nothing yet.
-        decided_seq = opened.run.decided_seq if opened.run.status != "pending" else 0
+        decided_seq = opened.run.code_decided_seq
         self.turn = around.turn(workflow, self.run_id, decided_seq=decided_seq, said_seq=ahead.said(decided_seq))
         self._around = around
         self._ended = ended

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 
 from fencepost.world import events as ev
@@ -11,9 +9,8 @@ from fencepost.world import events as ev
 from . import stand_ins
 from .errors import FencepostError, HookConflict
 from .inbox import Inbox
-from .models import checked_token, named, schema_of
+from .models import checked_token, named, schema_of, shape_for
 from .operations import Operation, call_site
-from .shape import Shape
 from .webhooks import Reply, Webhook, recorded
 
 if TYPE_CHECKING:
@@ -149,7 +146,7 @@ def webhook(
         FencepostError: called outside workflow code.
         ValueError: the token cannot be one.
     """
-    return _opened("webhook", token, model, ev.HookReply() if reply is None else recorded(reply))
+    return _opened("webhook", token, model, recorded(reply))
 
 
 def _opened(what: str, token: str | None, model: Any, reply: ev.HookReply | None) -> Hook[Any]:
@@ -160,15 +157,6 @@ def _opened(what: str, token: str | None, model: Any, reply: ev.HookReply | None
     path = turn.next_path()
     name = given or f"hook_{turn.entropy.block(*turn.draw(), 16).hex()}"
     order = ev.HookCreated(op=path, token=name, model=named(model), schema=schema_of(model), reply=reply)
-    inbox = Inbox(name, _shape(model), web=reply is not None)
+    inbox = Inbox(name, shape_for(model), web=reply is not None)
     turn.issue(Operation(path, order, turn.seq, call_site(), inbox=inbox))
     return Hook(turn, path, inbox)
-
-
-def _shape(model: Any) -> Shape:
-    return _kept_shape(model) if isinstance(model, Hashable) else Shape(model, "hook")
-
-
-@functools.lru_cache(maxsize=256)
-def _kept_shape(model: Any) -> Shape:
-    return Shape(model, "hook")

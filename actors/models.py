@@ -82,18 +82,23 @@ def resolved(name: str) -> type[Any] | None:
     return found if isinstance(found, type) else None
 
 
-_shapes: Final = dict[str, tuple[type[Any], Shape]]()
-
-
 def shape_of(name: str) -> Shape | None:
-    """Return how payloads of a named model cross, made once; None when no such class is loaded."""
+    """Return how payloads of a named model cross; None when no such class is loaded."""
     model = resolved(name)
-    if model is None:
-        return None
-    known = _shapes.get(name)
-    if known is None or known[0] is not model:  # its module was loaded anew
-        known = _shapes[name] = (model, Shape(model, f"payload {name}"))
-    return known[1]
+    return None if model is None else shape_for(model)
+
+
+def shape_for(model: Any) -> Shape:
+    """Return how values of a model cross, made once."""
+    try:
+        return _shape_for(model)
+    except TypeError:  # it cannot be hashed, as `Annotated[int, []]`
+        return _shape_for.__wrapped__(model)
+
+
+@functools.lru_cache(maxsize=256)
+def _shape_for(model: Any) -> Shape:
+    return Shape(model, "a payload")
 
 
 def written(payload: Any) -> bytes:
@@ -103,16 +108,11 @@ def written(payload: Any) -> bytes:
         SerializationError: it is no data.
     """
     if isinstance(payload, BaseModel | bytes) or (dataclasses.is_dataclass(payload) and not isinstance(payload, type)):
-        return _own_shape(type(payload)).encode(payload)
+        return shape_for(type(payload)).encode(payload)
     try:
         return to_json(payload)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise SerializationError(f"the payload cannot be written as JSON: {str(error)[:200]}") from error
-
-
-@functools.lru_cache(maxsize=256)
-def _own_shape(kind: type[Any]) -> Shape:
-    return Shape(kind, f"payload {kind.__qualname__}")
 
 
 class _Quiet(GenerateJsonSchema):

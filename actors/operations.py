@@ -278,7 +278,6 @@ def describe(order: Order) -> str:
 # ---- where in the user's code
 
 _STDLIB = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120  (compared with co_filename, which is text)
-LOOP_FRAME = "run_until_quiet"
 _OURS = ("fencepost.", "asyncio.", "contextlib", "structlog", "concurrent.")
 
 
@@ -292,7 +291,7 @@ def line_of(frame: FrameType | None) -> str:
 
     What is below the run's loop is who runs it, not the workflow: a task without a frame of its own has no line.
     """
-    while frame is not None and frame.f_code.co_name != LOOP_FRAME:
+    while frame is not None and not _is_loop(frame):
         if _is_users(frame):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
@@ -310,6 +309,10 @@ def awaiting_line(coro: Coroutine[Any, Any, Any] | None) -> str:
             line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
     return line
+
+
+def _is_loop(frame: FrameType) -> bool:
+    return frame.f_globals.get("__name__") == "fencepost.actors.loop" and frame.f_code.co_name == "run_until_quiet"
 
 
 def _is_users(frame: FrameType) -> bool:

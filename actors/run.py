@@ -173,13 +173,13 @@ class RunActor:
             raise Reload
 
     def _rest(self, awake: Awake) -> bool:
-        wrote, awake.moved = awake.moved, False
+        moved, awake.moved = awake.moved, False
         if awake.over:
             self._let_bodies_go()
             self.drop()
         elif (due := awake.due()) is not None:
             self._around.arm(self.run_id, due)
-        return wrote
+        return moved
 
     # ---- waking up
 

@@ -139,7 +139,7 @@ class Turn:
             case ev.StepCancelled() | ev.HookDisposed() as body:
                 self.ops.log_end(body)
             case ev.HookReceived() | ev.HookConflict() as body:
-                self._tell_hook(body)
+                self._take_of_hook(body)
             case ev.StepCompleted() | ev.StepFailed() | ev.WaitCompleted() as body:
                 self._settle(body)
             case ev.StepStarted() | ev.StepRetrying():
@@ -183,15 +183,22 @@ class Turn:
                 resolve(operation, body)
             operation.future = None  # who awaits it holds it; the tombstone needs no result
 
-    def _tell_hook(self, body: ev.HookReceived | ev.HookConflict) -> None:
-        conflict = body if isinstance(body, ev.HookConflict) else None
-        operation = self.ops.conflict(conflict) if conflict else self.ops.received(body.op)
-        if operation is None or operation.inbox is None:
-            return  # the code has disposed it
-        with entered(self.loop):
-            if isinstance(body, ev.HookReceived):
+    def _take_of_hook(self, body: ev.HookReceived | ev.HookConflict) -> None:
+        if isinstance(body, ev.HookReceived):
+            self._receive(body)
+        else:
+            self._conflict(body)
+
+    def _receive(self, body: ev.HookReceived) -> None:
+        operation = self.ops.received(body.op)
+        if operation is not None and operation.inbox is not None:  # else the code has disposed it
+            with entered(self.loop):
                 operation.inbox.put(payload_of(operation.inbox, body), weight_of(body))
-            else:
+
+    def _conflict(self, body: ev.HookConflict) -> None:
+        operation = self.ops.conflict(body)
+        if operation is not None and operation.inbox is not None:
+            with entered(self.loop):
                 operation.inbox.close(owner=body.owner)
                 self._retract(body)
 

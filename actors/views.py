@@ -40,8 +40,7 @@ def run_view(run: Run) -> dict[str, Any]:
 
 def history_view(run: Run) -> dict[str, Any]:
     """Return what a history says of its run: as in a list, and up to where its code has surely asked for all."""
-    # What is written for a pending run leaves it to others: its code has decided nothing.
-    return {**run_view(run), "decided_seq": 0 if run.status == "pending" else run.decided_seq}
+    return {**run_view(run), "decided_seq": run.code_decided_seq}
 
 
 def event_view(run_id: str, event: ev.Event) -> dict[str, Any]:

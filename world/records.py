@@ -102,6 +102,11 @@ class Run:
     parent: str = ""
     attributes: dict[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def code_decided_seq(self) -> int:
+        """As `decided_seq`, for the code: what is written for a pending run leaves it to others, and runs no code."""
+        return 0 if self.status == "pending" else self.decided_seq
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:

@@ -81,7 +81,7 @@ def replay_command(
 
     The workflow's code runs in this process; no step runs, nothing is written, and a server is needed only for --run
     and --runs. A finished run must come to the same end. Exit 0 when all are the same, 1 when one is not or its
-    workflow is not in TARGET, 2 when a file is no history or TARGET does not load.
+    workflow is not in TARGET, 2 when TARGET does not load, or files that are no histories are all that is wrong.
     """
     from .connecting import where  # noqa: PLC0415  (heavy)
     from .replay import Wanted, replay  # noqa: PLC0415

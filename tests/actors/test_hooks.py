@@ -3,7 +3,7 @@
 # workflow time: no real time passes in this file
 
 import asyncio
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel
@@ -341,6 +341,17 @@ def test_a_token_that_cannot_be_one_is_an_error_of_the_code(token):
         return "taken"
 
     assert "token" in Tape(odd).result
+
+
+def test_a_model_that_cannot_be_hashed_is_one_all_the_same():
+    @workflow
+    async def odd() -> int:
+        return await hook("t", Annotated[int, []])
+
+    tape = Tape(odd)
+    tape.payload("t", 7)
+
+    assert tape.result == 7
 
 
 @pytest.mark.parametrize("make", [hook, webhook])

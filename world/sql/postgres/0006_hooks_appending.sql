@@ -229,7 +229,7 @@ BEGIN
                 soon_dues[b] := least(line.due, clock_us);
                 run.tick := now_tick;
                 run.last_batch := now_batch;
-                run.decided_seq := CASE WHEN sorts[b] & 384 <> 0 THEN run.decided_seq * (sorts[b] >> 7 & 1)
+                run.decided_seq := CASE WHEN sorts[b] & 256 <> 0 THEN 0 WHEN sorts[b] & 128 <> 0 THEN run.decided_seq
                                         WHEN ats[b] IS NULL THEN known
                                         ELSE run.seq + event_counts[b] END;
                 run.in_band_count := run.in_band_count + event_counts[b];
