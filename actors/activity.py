@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fencepost.world import events as ev
 
 from .attempts import Attempts, Progress
+from .durations import after
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,4 +82,4 @@ def _step(step: Attempts, serves: Callable[[str], bool]) -> dict[str, Any]:
 
 def _due(event: ev.Event) -> Any:
     assert isinstance(event.body, ev.WaitCreated)  # only those are kept
-    return event.body.until or event.at + timedelta(seconds=event.body.delay_s)
+    return event.body.until or after(event.at, event.body.delay_s)

@@ -7,10 +7,15 @@ failures only: a loss (its node died) raises `dispatch` and `lost`, not `attempt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from fencepost.world import Offer
 from fencepost.world import events as ev
+
+from .durations import after
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 @dataclass(slots=True)
@@ -88,4 +93,4 @@ class Progress:
         step.token = step.incarnation = ""
         step.again = body.lost > step.lost or body.deferred
         step.lost = step.lost if body.deferred else body.lost  # an attempt that ended by itself was not lost
-        step.retry_at = at + timedelta(seconds=body.delay_s)
+        step.retry_at = after(at, body.delay_s)

@@ -9,6 +9,7 @@ idempotent under the token. Unknown fields are refused: a misspelt `payloda` mus
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from fencepost.world import HOOK_UNREAD_MAX, UNREAD, Batch, HookFull, HookNotFound, RunEnded
 from fencepost.world import events as ev
 
-from . import models, payloads, untyped, values, views
+from . import codec, models, payloads, untyped, values, views
 from .errors import InvalidInput, SerializationError
 from .shape import Shape
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fencepost.bus import Bus, Request
-    from fencepost.world import Accepted, Hook, World
+    from fencepost.world import Hook, World
 
     from .host import Host
 
@@ -92,60 +93,83 @@ class Deliverer:
         """
         asked = read_delivery(request.body)
         asked = msgspec.structs.replace(asked, delivery=asked.delivery or self._host.token())
-        hook, accepted = await self._put(asked)
-        if accepted.repeated:
-            await self._compare(hook, asked, accepted.first_seq)
+        hook, seq, repeated = await self._put(asked)
         self._ring(hook.run_id, hook.app)  # one sent again too: the first may never have rung
-        await self._bus.announce(f"event.{hook.run_id}", views.news(accepted.first_seq, over=False))
+        await self._bus.announce(f"event.{hook.run_id}", views.news(seq, over=False))
         return {
             "run_id": hook.run_id,
-            "id": f"{hook.run_id}:{accepted.first_seq}",
+            "id": f"{hook.run_id}:{seq}",
             "delivery": asked.delivery,
-            "repeated": accepted.repeated,
+            "repeated": repeated,
             "reply": _reply(hook.created.reply),
         }
 
-    async def _put(self, asked: Delivery) -> tuple[Hook, Accepted]:
+    async def _put(self, asked: Delivery) -> tuple[Hook, int, bool]:
+        """Return the hook, the position of the payload, and whether it had arrived before."""
         hook = await self._world.hook(asked.token)
         for _ in range(TRIES):
             try:
-                return hook, await self._append(hook, asked)
+                return hook, *await self._append(hook, asked)
             except (HookNotFound, RunEnded):
                 before, hook = hook, await self._world.hook(asked.token)
                 if _who(before) == _who(hook):
                     break
         raise HookNotFound(asked.token)
 
-    async def _append(self, hook: Hook, asked: Delivery) -> Accepted:
-        # A closed hook takes nothing, but knows what it has: who sends it again learns that it had arrived.
-        payload = await self._payload(hook, asked) if hook.is_open else values.inline(b"null")
+    async def _append(self, hook: Hook, asked: Delivery) -> tuple[int, bool]:
+        try:
+            # A closed hook takes nothing, but knows what it has: who sends it again learns that it had arrived.
+            data = await self._data(hook, asked) if hook.is_open else b"null"
+        except InvalidInput:
+            # Other code may have taken it when it was sent before: what is recorded stays so.
+            if (seq := await self._before(hook, asked)) is None:
+                raise
+            return seq, True
+        if len(data) <= values.INLINE_BYTES_MAX:
+            payload = values.inline(data)
+        elif (seq := await self._before(hook, asked)) is None:
+            payload = await self._apart(hook, data)
+        else:
+            return seq, True
         headers = {} if hook.created.reply is None else payloads.kept(asked.headers)
         body = ev.HookReceived(
-            op=hook.created.op, token=asked.token, delivery=asked.delivery, payload=payload, headers=headers
+            op=hook.created.op,
+            token=asked.token,
+            delivery=asked.delivery,
+            payload=payload,
+            digest=_digest(asked),
+            headers=headers,
         )
-        return await self._world.append(Batch(hook.run_id, (body,), UNREAD))
+        accepted = await self._world.append(Batch(hook.run_id, (body,), UNREAD))
+        if accepted.repeated:
+            await self._before(hook, asked)
+        return accepted.first_seq, accepted.repeated
 
-    async def _compare(self, hook: Hook, asked: Delivery, seq: int) -> None:
-        """Refuse another payload under an id that was used: its sender would think that it had arrived.
+    async def _before(self, hook: Hook, asked: Delivery) -> int | None:
+        """Return where a delivery stands in the log already.
 
-        One for a hook that is closed by now cannot be checked by its model, so it cannot be compared either.
+        Raises:
+            InvalidInput: under its id stands another payload: its sender would think that it had arrived.
         """
-        (event,) = await self._world.more(hook.run_id, seq - 1, 1)
-        if not hook.is_open or not isinstance(event.body, ev.HookReceived):
-            return
-        mine, known = await self._payload(hook, asked), event.body.payload
-        if (mine.ref, bytes(mine.json)) != (known.ref, bytes(known.json)):
+        event = await self._world.received(hook.run_id, asked.token, asked.delivery)
+        if event is None:
+            return None
+        assert isinstance(event.body, ev.HookReceived)
+        if event.body.digest != _digest(asked):
             raise InvalidInput(
                 f"delivery {asked.delivery!r} of hook {asked.token[:80]!r} was another payload: use another id"
             )
+        return event.seq
 
-    async def _payload(self, hook: Hook, asked: Delivery) -> ev.Value:
-        data = values.bounded(await self._checked(hook.created, _text(hook.created, asked), hook.app), "the payload")
-        if len(data) <= values.INLINE_BYTES_MAX:
-            return values.inline(data)
-        if hook.unread >= HOOK_UNREAD_MAX:  # kept apart it would stay, refused or not
-            raise HookFull(asked.token, HOOK_UNREAD_MAX)
+    async def _apart(self, hook: Hook, data: bytes) -> ev.Value:
+        """Keep a large payload apart, unless it will be refused: nobody would ever take it away."""
+        if hook.unread >= HOOK_UNREAD_MAX:
+            raise HookFull(hook.token, HOOK_UNREAD_MAX)
         return ev.Value(ref=await self._world.put_value(hook.run_id, data), size_bytes=len(data))
+
+    async def _data(self, hook: Hook, asked: Delivery) -> bytes:
+        text = _text(hook.created, asked)
+        return values.bounded(await self._checked(hook.created, text, hook.app), "the payload")
 
     async def _checked(self, created: ev.HookCreated, text: bytes, app: str) -> bytes:
         """Return a payload as the codec writes it, if it fits the hook's model as far as that is known here."""
@@ -180,6 +204,17 @@ def _text(created: ev.HookCreated, asked: Delivery) -> bytes:
     if asked.raw is not msgspec.UNSET:
         return payloads.text_of(asked.raw, asked.content_type, takes_bytes=created.model == BYTES)
     return b"null" if asked.payload is msgspec.UNSET else bytes(asked.payload)
+
+
+def _digest(asked: Delivery) -> str:
+    """Return what tells whether the same was sent: of the bytes as they came, or of JSON without its accidents."""
+    if asked.raw is not msgspec.UNSET:
+        return hashlib.sha256(asked.raw).hexdigest()
+    text = b"null" if asked.payload is msgspec.UNSET else bytes(asked.payload)
+    try:
+        return codec.digest(text)
+    except SerializationError:  # it will be refused, or has been
+        return hashlib.sha256(text).hexdigest()
 
 
 def _reply(reply: ev.HookReply | None) -> dict[str, Any] | str | None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import re
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 MAX_S: Final = 1000 * 366 * 86_400.0
 """A thousand years: far above any use, far below where adding to an instant overflows."""
@@ -96,3 +99,8 @@ def _why_not(text: str) -> str:
 def _shown(value: object) -> str:
     text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"
     return text if len(text) <= 60 else f"{text[:57]}…"  # noqa: PLR2004  (one line of a message)
+
+
+def after(at: datetime, delay_s: float) -> datetime:
+    """Return the instant a delay after another. One longer than any of ours is of a log that was changed."""
+    return at + timedelta(seconds=min(max(delay_s, 0.0), MAX_S))

@@ -5,6 +5,7 @@ FencepostError
 │   ├── StepTimeout        the attempt or the whole step took longer than it may
 │   └── StepLost           its nodes died `max_lost` times
 ├── HookConflict           the token of a hook belongs to another open hook
+├── HookDisposed           nothing can come to this hook any more
 ├── NondeterminismError    workflow code touched the outside, or asked for what a replay cannot repeat
 ├── SerializationError     a value does not fit its type, or cannot be written as data; names argument and field
 ├── InvalidInput           what was sent does not fit: an input its workflow, a payload its hook
@@ -59,6 +60,14 @@ class HookConflict(FencepostError):
         )
         self.token = token
         self.owner = owner
+
+
+class HookDisposed(FencepostError):
+    """The hook was disposed: nothing can come any more."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(f"hook {token!r} was disposed: nothing can come any more")
+        self.token = token
 
 
 class NondeterminismError(FencepostError):

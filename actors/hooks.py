@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
 from fencepost.world import events as ev
 
 from . import stand_ins
-from .errors import FencepostError, HookConflict
+from .errors import DefinitionError, FatalError, FencepostError, HookConflict, HookDisposed
 from .inbox import Inbox
 from .models import checked_token, named, schema_of, shape_for
 from .operations import Operation, call_site
@@ -42,7 +42,7 @@ class Hook(Generic[T]):
         Raises:
             HookConflict: the token belongs to another open hook.
             InvalidInput: this payload does not fit the model; the next one may.
-            FencepostError: the hook was disposed.
+            HookDisposed: nothing can come any more.
         """
         return self._next().__await__()
 
@@ -60,7 +60,7 @@ class Hook(Generic[T]):
             raise StopAsyncIteration
         try:
             return await self._next()
-        except _DisposedError:
+        except HookDisposed:
             raise StopAsyncIteration from None
 
     async def __aenter__(self) -> Self:
@@ -83,7 +83,7 @@ class Hook(Generic[T]):
             if inbox.owner:
                 raise HookConflict(inbox.token, inbox.owner)
             if inbox.disposed:
-                raise _DisposedError(f"hook {inbox.token!r} was disposed: nothing can come any more")
+                raise HookDisposed(inbox.token)
             if inbox.arrived:
                 return inbox.take()  # type: ignore[no-any-return]
             await self._arrival()
@@ -108,10 +108,6 @@ class Hook(Generic[T]):
             )
 
 
-class _DisposedError(FencepostError):
-    """Nothing can come any more."""
-
-
 def hook(token: str | None = None, model: type[T] = Any) -> Hook[T]:  # type: ignore[assignment]
     """Open a hook: a durable place where the outside can put payloads of a type for this run.
 
@@ -124,7 +120,8 @@ def hook(token: str | None = None, model: type[T] = Any) -> Hook[T]:  # type: ig
         model: the type of a payload. What does not fit is refused to the sender.
 
     Raises:
-        FencepostError: called outside workflow code.
+        FatalError: called outside workflow code.
+        DefinitionError: the model is no type that pydantic knows.
         ValueError: the token cannot be one.
     """
     return _opened("hook", token, model, None)
@@ -143,7 +140,8 @@ def webhook(
         reply: what each caller is answered at once (202 by default), or `"manual"`: a step answers with `reply()`.
 
     Raises:
-        FencepostError: called outside workflow code.
+        FatalError: called outside workflow code.
+        DefinitionError: the model is no type that pydantic knows.
         ValueError: the token cannot be one.
     """
     return _opened("webhook", token, model, recorded(reply))
@@ -152,11 +150,14 @@ def webhook(
 def _opened(what: str, token: str | None, model: Any, reply: ev.HookReply | None) -> Hook[Any]:
     turn = stand_ins.current_turn()
     if turn is None:
-        raise FencepostError(f"{what}() was called outside a workflow: only a run can wait for payloads")
+        raise FatalError(f"{what}() was called outside a workflow: only a run can wait for payloads")
     given = None if token is None else checked_token(token)
+    shape = shape_for(model)
+    if not shape.is_usable:
+        raise DefinitionError(f"{what}() cannot check payloads by {model!r}: give it a type that pydantic knows")
     path = turn.next_path()
     name = given or f"hook_{turn.entropy.block(*turn.draw(), 16).hex()}"
     order = ev.HookCreated(op=path, token=name, model=named(model), schema=schema_of(model), reply=reply)
-    inbox = Inbox(name, shape_for(model), web=reply is not None)
+    inbox = Inbox(name, shape, web=reply is not None)
     turn.issue(Operation(path, order, turn.seq, call_site(), inbox=inbox))
     return Hook(turn, path, inbox)

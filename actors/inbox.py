@@ -7,26 +7,22 @@ the next one is woken instead (the way of `asyncio.Queue`).
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fencepost.world import Read
+from fencepost.world import Read, weight_of
 
-from .errors import InvalidInput
+from .errors import InvalidInput, SerializationError
+from .models import shown
+from .webhooks import Webhook
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterable
 
+    from fencepost.world import events as ev
+
     from .operations import Operation
     from .shape import Shape
-
-
-@dataclass(frozen=True, slots=True)
-class Unfit:
-    """A payload that does not fit the hook's model, and why."""
-
-    why: str
 
 
 class Inbox:
@@ -36,7 +32,7 @@ class Inbox:
 
     def __init__(self, token: str, shape: Shape, *, web: bool) -> None:
         self.token, self.shape, self.web = token, shape, web
-        self.arrived: deque[tuple[Any, int]] = deque()
+        self.arrived: deque[ev.HookReceived] = deque()
         self.waiters: deque[asyncio.Future[None]] = deque()
         self.taken = 0
         """How much the code has taken, by weight; the world counts what it has not (`Batch.reads`)."""
@@ -44,22 +40,28 @@ class Inbox:
         """Whose the token was when this hook was asked for: then it was never made."""
         self.disposed = False
 
-    def put(self, payload: Any, weight: int = 1) -> None:
+    def put(self, received: ev.HookReceived) -> None:
         """Keep a payload and wake who has waited longest."""
-        self.arrived.append((payload, weight))
+        self.arrived.append(received)
         self.wake()
 
     def take(self) -> Any:
-        """Return the payload that came first.
+        """Return the payload that came first, read by its model in the task that takes it.
+
+        It fitted when it was delivered, as far as could be told there. Who may send must not be able to stall the run.
 
         Raises:
             InvalidInput: it does not fit the model.
         """
-        payload, weight = self.arrived.popleft()
-        self.taken += weight
-        if isinstance(payload, Unfit):
-            raise InvalidInput(payload.why)
-        return payload
+        body = self.arrived.popleft()
+        self.taken += weight_of(body)
+        try:
+            payload = self.shape.receive(bytes(body.payload.json))
+        except SerializationError as misfit:
+            raise InvalidInput(
+                f"a payload of hook {shown(self.token)!r} (delivery {body.delivery!r}) does not fit its model: {misfit}"
+            ) from misfit
+        return Webhook(payload, body.token, body.delivery, dict(body.headers)) if self.web else payload
 
     def gave_up(self, waiter: asyncio.Future[None]) -> None:
         """Forget who was cancelled. Had it been woken it takes nothing, and the next one is to have it."""

@@ -9,20 +9,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 import sys
 from typing import Any, Final
 
 import msgspec
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticSerializationError, to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from fencepost.world import events as ev
 
+from . import untyped
 from .errors import SerializationError
 from .shape import Shape, adapter_of
 
 CHARACTERS_MAX: Final = 255
+_DRAWN: Final = re.compile(r"hook_[0-9a-f]{32}")
 NAME_CHARACTERS_MAX: Final = 512
 SCHEMA_BYTES_MAX: Final = 16 * 1024
 """A schema is in every log of its hook: one that is larger is left out."""
@@ -38,6 +41,11 @@ def checked_token(token: object) -> str:
         ValueError: it cannot; one sentence says why.
     """
     return _checked(token, "the token of a hook")
+
+
+def shown(token: str) -> str:
+    """Return a token for people: of one that was drawn the beginning, since who knows it can send."""
+    return f"{token[:13]}…" if _DRAWN.fullmatch(token) else token
 
 
 def checked_delivery(delivery: object) -> str:
@@ -110,7 +118,10 @@ def written(payload: Any) -> bytes:
     if isinstance(payload, BaseModel | bytes) or (dataclasses.is_dataclass(payload) and not isinstance(payload, type)):
         return shape_for(type(payload)).encode(payload)
     try:
-        return to_json(payload)
+        plain = to_jsonable_python(payload)
+        if untyped.holds_nonfinite(plain):
+            raise ValueError("inf and nan are no JSON")  # noqa: TRY301  (told as the others)
+        return to_json(plain)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         raise SerializationError(f"the payload cannot be written as JSON: {str(error)[:200]}") from error
 

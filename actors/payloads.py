@@ -31,7 +31,7 @@ def text_of(raw: bytes, content_type: str, *, takes_bytes: bool = False) -> byte
     """Return a body as JSON text (JSON itself is not looked at here), by its media type.
 
     A form becomes an object of texts, of lists where a field is there twice; any other text a text. For a model that is
-    `bytes` the body goes as it is, whatever it says it is. An empty body of no JSON is null.
+    `bytes` the body goes as it is, whatever it says it is. An empty body is null.
 
     Raises:
         InvalidInput: it cannot be read as what it says.
@@ -39,10 +39,10 @@ def text_of(raw: bytes, content_type: str, *, takes_bytes: bool = False) -> byte
     if takes_bytes:
         return _bytes.encode(raw)
     media, charset = _media(content_type)
-    if media == "application/json" or media.endswith("+json"):
-        return raw.removeprefix(_BOM)
     if not raw:
         return b"null"
+    if media == "application/json" or media.endswith("+json"):
+        return raw.removeprefix(_BOM)
     text = _decoded(raw, charset)
     return msgspec.json.encode(_form(text) if media == FORM else text)
 

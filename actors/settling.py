@@ -1,4 +1,4 @@
-"""What an event of the log gives to the code that waits for it: results, errors, payloads, read by their type."""
+"""What an event of the log gives to the code that waits for it: results and errors, read by their type."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any
 from fencepost.world import events as ev
 
 from . import failures
-from .inbox import Unfit
-from .webhooks import Webhook
 
 if TYPE_CHECKING:
     from .define import Step
-    from .inbox import Inbox
     from .operations import Operation
 
 
@@ -43,16 +40,3 @@ def _decoded(step: Step[Any, Any], result: ev.Value) -> Any:
         return step.returns.decode(bytes(result.json))
     except Exception as error:
         raise Stuck(f"the recorded result of step {step.name!r} no longer fits its type: {error}") from error
-
-
-def payload_of(inbox: Inbox, body: ev.HookReceived) -> Any:
-    """Return a payload as the code takes it, `Unfit` when it does not fit its model.
-
-    It did when it was delivered, as far as could be told there. Whoever may send payloads must not be able to stall
-    the run by one: the code is told, and may go on to the next.
-    """
-    try:
-        payload = inbox.shape.receive(bytes(body.payload.json))
-    except Exception as error:  # noqa: BLE001  (a validator of the user's; the code is told)
-        return Unfit(f"a payload of hook {body.token!r} (delivery {body.delivery!r}) does not fit its model: {error}")
-    return Webhook(payload, body.token, body.delivery, dict(body.headers)) if inbox.web else payload

@@ -115,6 +115,11 @@ class Shape:
             raise SerializationError(f"reading it as {self._name} raised {_shown(exc)}") from exc
 
     @property
+    def is_usable(self) -> bool:
+        """Whether values can be checked by the hint; `Any` takes all of them."""
+        return self._adapter is not None or self._hint is Any or self._hint is object
+
+    @property
     def _name(self) -> str:
         return formatannotation(self._hint)[:80]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, assert_never, cast
 
 import structlog
 
-from fencepost.world import ValueTooLarge, weight_of
+from fencepost.world import ValueTooLarge
 from fencepost.world import events as ev
 
 from . import codec, failures
@@ -25,7 +25,7 @@ from .errors import FencepostError, HookConflict, InvalidInput, NondeterminismEr
 from .loop import Evicted, NeverQuiet, WorkflowLoop, entered
 from .operations import Diverged, Operation, Operations, awaiting_line, call_site
 from .paths import owner_of
-from .settling import Stuck, payload_of, resolve
+from .settling import Stuck, resolve
 from .stand_ins import draw_owner, standing_in
 from .values import bounded, inline
 from .watch import TurnTooLong, in_turn
@@ -193,7 +193,7 @@ class Turn:
         operation = self.ops.received(body.op)
         if operation is not None and operation.inbox is not None:  # else the code has disposed it
             with entered(self.loop):
-                operation.inbox.put(payload_of(operation.inbox, body), weight_of(body))
+                operation.inbox.put(body)
 
     def _conflict(self, body: ev.HookConflict) -> None:
         operation = self.ops.conflict(body)

@@ -20,7 +20,7 @@ from fencepost.world import ValueTooLarge, events
 
 from . import stand_ins
 from .call import current_step
-from .errors import FencepostError, SerializationError
+from .errors import FatalError, SerializationError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Generator
@@ -38,7 +38,8 @@ STATUS_MIN: Final = 200
 STATUS_MAX: Final = 599
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
+_HEADER_VALUE: Final = re.compile(r"(?:[\x21-\x7e\xa1-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa1-\xff])?)?")
+_BODILESS: Final = frozenset({204, 205, 304})
 _OF_THE_SERVER: Final = frozenset({"connection", "content-length", "transfer-encoding", "upgrade"})
 
 
@@ -66,6 +67,8 @@ class Reply:
 
     def __post_init__(self) -> None:
         _check_status(self.status)
+        if self.status in _BODILESS and self.body is not None:
+            raise ValueError(f"a reply with status {self.status} has no body: leave it out")
         for name, value in self.headers.items():
             _check_header(name, value)
 
@@ -98,15 +101,20 @@ def reply(
     tried again answers again, and the first answer counts. A text is sent as it is, anything else as JSON.
 
     Raises:
-        FencepostError: called outside of a step, or without the webhook.
+        FatalError: called outside of a step, or without the webhook.
         ValueError: the status or a header cannot be sent.
         SerializationError, ValueTooLarge: the body cannot be sent.
     """
     answer = Reply(status, body, headers or {})
-    told = {"status": status, "headers": dict(answer.headers), "body": _json(body) if body is not None else None}
-    tell = _way()
+    tell, run_id = _way()
+    told = {
+        "run_id": run_id,
+        "status": status,
+        "headers": dict(answer.headers),
+        "body": _json(body) if body is not None else None,
+    }
     if not isinstance(webhook, Webhook):  # pyright: ignore[reportUnnecessaryIsInstance]  (what came without a hint)
-        raise FencepostError(
+        raise FatalError(
             f"reply() needs the Webhook as it came, not {type(webhook).__name__}: "
             "give the step's parameter the type Webhook[…]"
         )
@@ -124,18 +132,18 @@ class _Sent:
             yield from asyncio.wait({asyncio.wrap_future(self._told)}).__await__()
 
 
-def _way() -> Tell | None:
-    """Return how this step tells others; None when nobody can hear it (a step that a test calls by itself).
+def _way() -> tuple[Tell | None, str]:
+    """Return how this step tells others, and its run. None when nobody can hear it (a step that a test calls alone).
 
     Raises:
-        FencepostError: this is no step.
+        FatalError: this is no step.
     """
     if stand_ins.current_turn() is not None:
-        raise FencepostError("reply() was called in workflow code: give the webhook to a step and call it there")
+        raise FatalError("reply() was called in workflow code: give the webhook to a step and call it there")
     step = current_step()
     if step is None:
-        raise FencepostError("reply() was called outside of a step: only a step of a run can answer a webhook")
-    return step._tell_others  # noqa: SLF001  (hidden from users, not from this folder)
+        raise FatalError("reply() was called outside of a step: only a step of a run can answer a webhook")
+    return step._tell_others, step.run_id  # noqa: SLF001  (hidden from users, not from this folder)
 
 
 def _json(body: Any) -> msgspec.Raw:
@@ -162,4 +170,4 @@ def _check_header(name: object, value: object) -> None:
     if name.lower() in _OF_THE_SERVER:
         raise ValueError(f"header {name!r} of a reply is set by the server: leave it out")
     if not (isinstance(value, str) and _HEADER_VALUE.fullmatch(value)):
-        raise ValueError(f"the value of header {name!r} of a reply must be one line of plain text")
+        raise ValueError(f"the value of header {name!r} of a reply must be one line of text without spaces around it")

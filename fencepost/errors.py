@@ -23,6 +23,7 @@ FencepostError
     │   ├── StepTimeout
     │   └── StepLost
     ├── HookConflict(token, owner)           the token belongs to another open hook
+    ├── HookDisposed(token)                  nothing can come to this hook any more
     ├── NondeterminismError, SerializationError, LifespanError
     └── FatalError, RetryAfter(delay)        raised *by* steps
 
@@ -40,6 +41,7 @@ from fencepost.actors import (
     FatalError,
     FencepostError,
     HookConflict,
+    HookDisposed,
     InvalidInput,
     NondeterminismError,
     RetryAfter,
@@ -62,6 +64,7 @@ __all__ = [
     "FatalError",
     "FencepostError",
     "HookConflict",
+    "HookDisposed",
     "HookFull",
     "HookNotFound",
     "InvalidInput",

@@ -90,6 +90,7 @@ AGAIN_S: Final = {"HookFull": 5, "Unavailable": 2}
 class _Spoken(msgspec.Struct):
     """An answer as it comes from a node or a step; all of it, so that no other news is taken for one."""
 
+    run_id: str
     status: int
     body: msgspec.Raw
     headers: dict[str, str]
@@ -204,9 +205,9 @@ class _Door:
             "token": token,
             "delivery": _delivery_of(request),
             "headers": _kept_headers(request),
+            "raw": await self._body(request),
+            "content_type": request.headers.get("content-type", ""),
         }
-        if body := await self._body(request):
-            question |= {"raw": body, "content_type": request.headers.get("content-type", "")}
         return await self._delivered(request, question)
 
     async def _delivered(self, request: Request, question: dict[str, Any]) -> Response:
@@ -218,12 +219,12 @@ class _Door:
                     news = await patiently(lambda: stack.enter_async_context(bus.follow(topic)))
                     told = await self.asking.ask("hook", _Delivered, **question)
             answer: _Spoken | _Static | None
-            answer = await self._replied(request, news) if told.reply == "manual" else told.reply
+            answer = await self._replied(request, news, told.run_id) if told.reply == "manual" else told.reply
         return _usual(told) if answer is None or answer == _USUAL else _said(answer, told)
 
-    async def _replied(self, request: Request, news: AsyncIterator[bytes]) -> _Spoken | None:
+    async def _replied(self, request: Request, news: AsyncIterator[bytes], run_id: str) -> _Spoken | None:
         """Return what a step replied; None when the time is over, the caller went away, or this gateway stops."""
-        heard = asyncio.ensure_future(_first(news))
+        heard = asyncio.ensure_future(_first(news, run_id))
         others = [asyncio.ensure_future(_gone(request)), asyncio.ensure_future(self.stopping.wait())]
         waiting = {heard, *others}
         try:
@@ -343,13 +344,14 @@ def _said(answer: _Spoken | _Static, told: _Delivered) -> Response:
     return Response(content, answer.status, headers, kind or None)
 
 
-async def _first(news: AsyncIterator[bytes]) -> _Spoken | None:
-    """Return the first news that is an answer, and can be sent."""
+async def _first(news: AsyncIterator[bytes], run_id: str) -> _Spoken | None:
+    """Return the first news that is an answer of the run, and can be sent: one before may have had the token."""
     async for body in news:
         with contextlib.suppress(msgspec.MsgspecError, ValueError):
             spoken = msgspec.json.decode(body, type=_Spoken)
             webhooks.Reply(spoken.status, None, spoken.headers)
-            return spoken
+            if spoken.run_id == run_id:
+                return spoken
     return None
 
 

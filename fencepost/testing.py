@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from fencepost.actors import Workflow
 
 from . import histories
 from .histories import History
-
-if TYPE_CHECKING:
-    from fencepost.actors import Workflow
 
 __all__ = ["assert_replays"]
 
@@ -24,7 +23,11 @@ def assert_replays(history: str | Path | History, workflow: Workflow[..., Any]) 
         LoadError: the file holds no history.
     """
     __tracebackhide__ = True  # pytest shows the caller's line
+    if not isinstance(workflow, Workflow):  # pyright: ignore[reportUnnecessaryIsInstance]  (tests without a type checker)
+        raise TypeError(f"assert_replays needs a workflow, not {type(workflow).__name__}")
     stored = history if isinstance(history, History) else histories.read(Path(history))
+    if stored.run.workflow != workflow.name:
+        raise AssertionError(f"{stored.run.id} is a run of {stored.run.workflow!r}, not of {workflow.name!r}")
     found = stored.replayed(workflow)
     if found.state != "same":
         raise AssertionError(f"{stored.run.id} at event {found.event}: {found.why}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from fencepost.actors import models
 from fencepost.world import events as ev
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class _Fold:
             case ev.WaitCreated(op=op):
                 self._made.setdefault(op, ("", event.at))
             case ev.HookCreated(op=op, token=token):
-                self._made.setdefault(op, (token, event.at))
+                self._made.setdefault(op, (models.shown(token), event.at))
             case ev.StepStarted(op=op, token=token, incarnation=incarnation):
                 self._workers[token], self._began[op] = incarnation, event.at
             case _:
@@ -151,9 +152,9 @@ def _of_hook(body: ev.HookCreated | ev.HookDisposed | ev.HookConflict | ev.HookR
     match body:
         case ev.HookCreated(token=token, model=model, reply=reply):
             kind = "hook" if reply is None else "webhook"
-            return f"{kind} {token} made" + (f" for {model.rpartition(':')[2]}" if model else "")
+            return f"{kind} {models.shown(token)} made" + (f" for {model.rpartition(':')[2]}" if model else "")
         case ev.HookDisposed(token=token):
-            return f"hook {token} disposed{after}"
+            return f"hook {models.shown(token)} disposed{after}"
         case ev.HookConflict(token=token, owner=owner):
             return f"hook {token} not made: {owner} has it"
         case ev.HookReceived(token=token, delivery=delivery):

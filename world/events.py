@@ -177,11 +177,12 @@ class HookConflict(Body, frozen=True, tag="hook_conflict"):
 
 
 class HookReceived(Body, frozen=True, tag="hook_received"):
-    """Somebody put a payload. `delivery` makes it idempotent under its token."""
+    """Somebody put a payload. `delivery` makes it idempotent under its token; `digest` is of what was sent for it."""
 
     token: str
     delivery: str
     payload: Value
+    digest: str = ""
     headers: dict[str, str] = {}
 
 

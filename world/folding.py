@@ -130,8 +130,13 @@ def key_of(body: EventBody) -> str:
     A delivery is its token's, not its operation's: sent again after the hook was made anew, it is still the same.
     """
     if isinstance(body, HookReceived):
-        return f"{body.token}\t{body.delivery}"
+        return delivery_key(body.token, body.delivery)
     return body.key if isinstance(body, CancelRequested | RunTerminated) else ""
+
+
+def delivery_key(token: str, delivery: str) -> str:
+    """Return what a delivery is recorded under in its run."""
+    return f"{token}\t{delivery}"
 
 
 def weight_of(body: HookReceived) -> int:

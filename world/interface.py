@@ -141,6 +141,10 @@ class World(Protocol):
         """
         ...
 
+    async def received(self, run_id: str, token: str, delivery: str) -> Event | None:
+        """Return what a run received under a token and a delivery id, None for nothing."""
+        ...
+
     async def position_at(self, run_id: str, time: datetime) -> int:
         """Return the highest position strictly before a time, 0 before the run began.
 

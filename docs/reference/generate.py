@@ -152,7 +152,11 @@ def _default(field: Any) -> str:
     value = field.default
     if value is PydanticUndefined or value is None or value == "":
         return ""
-    return code(",".join(sorted(value)) if isinstance(value, frozenset) else str(value).lower())
+    return code(",".join(sorted(value)) if isinstance(value, frozenset) else _plain(value))
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # ---- errors

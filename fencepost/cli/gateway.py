@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -58,7 +59,7 @@ async def _served(asked: Asked, place: Where) -> int:
     async with connected(place) as asking:
         app = app_for(asked, Client(asking.bus))
         with listening(asked.host, asked.port) as listener:
-            server = Server(configured(app, asked.trusted), app.state.stopping)
+            server = Server(configured(app, trusted_of(asked.trusted)), app.state.stopping)
             _greet(Talk(asked.json), place, listener)
             await server.serve([listener])
     return Exit.OK
@@ -74,6 +75,20 @@ def app_for(asked: Asked, client: Client) -> Starlette:
         return app_of(client, max_body=size_of(asked.max_body), rate=asked.rate, reply_timeout=asked.reply_timeout)
     except ValueError as error:
         raise CommandError(str(error), Exit.USAGE) from error
+
+
+def trusted_of(proxies: str) -> str:
+    """Return proxies as they were given: addresses or networks with commas between, `*`, or nothing.
+
+    Raises:
+        CommandError: one is neither. Passed over, it would put all callers on one rate.
+    """
+    for proxy in proxies.split(",") if proxies not in {"", "*"} else ():
+        try:
+            ipaddress.ip_network(proxy.strip(), strict=False)
+        except ValueError:
+            raise CommandError(f"--trust-forwarded {proxy!r} is no address and no network", Exit.USAGE) from None
+    return proxies
 
 
 def size_of(text: str) -> int:

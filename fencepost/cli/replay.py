@@ -136,7 +136,7 @@ class _Report:
         count = self._counts.total()
         say(f"{count} {'history' if count == 1 else 'histories'}: {', '.join(told)}" if told else "no run that fits")
         bad = {state for state in self._counts if state not in FINE}
-        if bad == {"unreadable"}:
+        if bad == {"unreadable"} or not told:  # a misspelt workflow must not pass for one that replays
             return Exit.USAGE
         return Exit.FAILED if bad else Exit.OK
 

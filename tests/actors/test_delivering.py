@@ -1,9 +1,11 @@
 """The endpoint `hook`: what is put is durable and rung for, what does not fit is told in a sentence and not written."""
 
 import base64
+import hashlib
 import json
 import sys
 import types
+import uuid
 
 import pytest
 from pydantic import BaseModel, Field
@@ -14,10 +16,17 @@ from fencepost.actors.errors import InvalidInput
 from fencepost.actors.host import AsyncioHost
 from fencepost.actors.models import named, schema_of
 from fencepost.bus import InProcessBus, Request
-from fencepost.world import HookFull, HookNotFound, SQLiteWorld, ValueTooLarge, events, folding
+from fencepost.world import HookFull, HookNotFound, RunNotFound, SQLiteWorld, ValueTooLarge, events, folding
 from tests.contract.logs import Decider, disposed, hooked, outside, received, run_completed, terminate, whole_log
 
 MANUAL = events.HookReply(manual=True)
+
+
+class Stamped(BaseModel):
+    """No two readings of it are the same."""
+
+    a: int
+    at: str = Field(default_factory=lambda: str(uuid.uuid4()))
 
 
 class Approval(BaseModel):
@@ -104,6 +113,33 @@ async def test_another_payload_under_an_id_that_was_used_is_refused(desk):
     with pytest.raises(InvalidInput, match="delivery 'd' of hook 'tok' was another payload: use another id"):
         await desk.send(token="tok", payload={"n": 2}, delivery="d")
     assert len(await desk.payloads()) == 1
+
+
+async def test_what_is_sent_again_is_the_same_whatever_its_model_makes_of_it(desk):
+    """The id decides, and what was sent: not what a default, or newer code, adds to it."""
+    await desk.open(hooked(model=f"{__name__}:Stamped"))
+    first = await desk.send(token="tok", payload={"a": 1}, delivery="d")
+
+    again = await desk.send(token="tok", payload={"a": 1}, delivery="d")
+
+    assert (again["repeated"], again["id"]) == (True, first["id"])
+    with pytest.raises(InvalidInput, match="was another payload"):
+        await desk.send(token="tok", payload={"a": 2}, delivery="d")
+    with pytest.raises(InvalidInput, match="was another payload"):
+        await desk.send(token="tok", payload={"b": 2}, delivery="d")
+
+
+async def test_another_large_payload_under_an_id_that_was_used_is_kept_nowhere(desk):
+    await desk.open(hooked())
+    await desk.send(token="tok", payload="x" * 200_000, delivery="d")
+
+    with pytest.raises(InvalidInput, match="was another payload"):
+        await desk.send(token="tok", payload="y" * 200_000, delivery="d")
+
+    first, other = (hashlib.sha256(f'"{letter * 200_000}"'.encode()).hexdigest() for letter in "xy")
+    assert await desk.world.get_value("run_1", first, 0, 2) == b'"x'
+    with pytest.raises(RunNotFound):
+        await desk.world.get_value("run_1", other)
 
 
 async def test_deliveries_without_an_id_are_all_put(desk):

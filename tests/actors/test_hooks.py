@@ -3,14 +3,16 @@
 # workflow time: no real time passes in this file
 
 import asyncio
+import uuid
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from fencepost.actors.author import sleep, timeout
 from fencepost.actors.define import step, workflow
-from fencepost.actors.errors import FencepostError, InvalidInput
+from fencepost.actors.errors import DefinitionError, FatalError, FencepostError, HookDisposed, InvalidInput
 from fencepost.actors.hooks import hook, webhook
 from fencepost.actors.inbox import Inbox
 from fencepost.actors.operations import Diverged
@@ -18,7 +20,7 @@ from fencepost.actors.settling import Stuck
 from fencepost.actors.shape import Shape
 from fencepost.actors.webhooks import Reply
 from fencepost.world import events as ev
-from tests.actors.tape import Tape
+from tests.actors.tape import Tape, value
 
 
 @step
@@ -28,6 +30,12 @@ async def note(what: str) -> Any:
 
 class Approval(BaseModel):
     ok: bool
+
+
+class Stamped(BaseModel):
+    a: int
+    at: str = Field(default_factory=lambda: str(uuid.uuid4()))
+    when: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
 def kinds(tape):
@@ -183,7 +191,7 @@ async def test_a_waiter_that_gives_up_after_it_was_woken_passes_the_wake_on():
     inbox, loop = Inbox("t", Shape(Any, "t"), web=False), asyncio.get_running_loop()
     first, second = loop.create_future(), loop.create_future()
     inbox.waiters.extend([first, second])
-    inbox.put("payload")
+    inbox.put(ev.HookReceived(op="0.0", token="t", delivery="d", payload=value("payload")))
     assert (first.done(), second.done()) == (True, False)
 
     inbox.gave_up(first)
@@ -354,9 +362,22 @@ def test_a_model_that_cannot_be_hashed_is_one_all_the_same():
     assert tape.result == 7
 
 
+@pytest.mark.parametrize("model", [5, object()])
+def test_a_model_that_is_no_type_is_an_error_of_the_code(model):
+    @workflow
+    async def odd() -> str:
+        try:
+            hook("t", model)
+        except DefinitionError as error:
+            return str(error)
+        return "taken"
+
+    assert "give it a type that pydantic knows" in Tape(odd).result
+
+
 @pytest.mark.parametrize("make", [hook, webhook])
-def test_a_hook_outside_a_workflow_is_an_error(make):
-    with pytest.raises(FencepostError, match="outside a workflow"):
+def test_a_hook_outside_a_workflow_is_an_error_that_no_retry_heals(make):
+    with pytest.raises(FatalError, match="outside a workflow"):
         make("t")
 
 
@@ -381,7 +402,7 @@ def test_a_disposed_hook_says_so_to_who_awaits_it():
         inbox.dispose()
         try:
             await inbox
-        except FencepostError as error:
+        except HookDisposed as error:
             return str(error)
         return ""
 
@@ -451,4 +472,17 @@ def test_what_the_code_has_taken_is_counted_for_the_world():
         tape.payload("t", n)
 
     inbox = tape.turn.ops.hooks["0.0"].inbox
-    assert (inbox.taken, list(inbox.arrived)) == (2, [(3, 1)])
+    assert (inbox.taken, [bytes(b.payload.json) for b in inbox.arrived]) == (2, [b"3"])
+
+
+def test_a_model_that_draws_and_looks_at_the_clock_is_read_the_same_in_every_replay():
+    @workflow
+    async def stamped() -> str:
+        got = await hook("t", Stamped)
+        return f"{got.at} {got.when}"
+
+    tape = Tape(stamped)
+    tape.payload("t", {"a": 1})
+
+    assert tape.result.count("-") > 4
+    tape.assert_replays()

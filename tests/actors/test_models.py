@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel, Field
 
-from fencepost.actors.models import checked_delivery, checked_token, named, resolved, schema_of, shape_of
+from fencepost.actors.models import checked_delivery, checked_token, named, resolved, schema_of, shape_of, shown
 from fencepost.world import events
 
 T = TypeVar("T")
@@ -163,3 +163,8 @@ def test_a_printable_text_can_be_a_token_and_the_id_of_a_delivery(text):
 def test_an_odd_token_is_refused_in_one_sentence(text, why):
     with pytest.raises(ValueError, match=f"^{re.escape(why)}$"):
         checked_token(text)
+
+
+def test_of_a_token_that_was_drawn_people_see_the_beginning():
+    assert shown("hook_" + "a1" * 16) == "hook_a1a1a1a1…"
+    assert shown("approve:42") == "approve:42"

@@ -71,3 +71,9 @@ def test_no_more_headers_are_kept_than_the_bounds_allow():
     assert len(kept({f"h{n}": "v" for n in range(100)})) == 64
     assert kept({"big": "x" * 8192, "small": "y"}) == {"small": "y"}
     assert len(kept({f"h{n}": "x" * 1022 for n in range(9)})) == 8
+
+
+@pytest.mark.parametrize("content_type", ["", "application/json", "text/plain"])
+def test_an_empty_body_is_null_and_no_bytes_for_a_model_of_bytes(content_type):
+    assert text_of(b"", content_type) == b"null"
+    assert text_of(b"", content_type, takes_bytes=True) == b'""'

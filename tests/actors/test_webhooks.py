@@ -80,6 +80,7 @@ def the_answer(told):
     """Return the one answer, which was told to who waits for this delivery."""
     ((topic, answer),) = told
     assert topic == reply_topic("token", "delivery")
+    assert answer.pop("run_id") == "run_1"
     return answer
 
 
@@ -97,6 +98,19 @@ async def test_a_step_in_a_process_of_its_own_answers_too(executor, told, elsewh
 
     assert done == Succeeded(b"null")
     assert the_answer(told) == {"status": 201, "headers": {"X-A": "1"}, "body": {"got": {"n": 1}}}
+
+
+@pytest.mark.parametrize("status", [204, 205, 304])
+def test_a_status_without_a_body_takes_none(status):
+    assert Reply(status).status == status
+    with pytest.raises(ValueError, match=f"a reply with status {status} has no body: leave it out"):
+        Reply(status, {"x": 1})
+
+
+@pytest.mark.parametrize("value", [" lead", "trail ", "\ttab"])
+def test_a_header_with_spaces_around_it_is_refused(value):
+    with pytest.raises(ValueError, match="without spaces around it"):
+        Reply(200, headers={"A": value})
 
 
 async def test_answers_come_in_order(executor, told):
@@ -148,8 +162,8 @@ def test_an_answer_is_recorded():
         (600, {}, "from 200 to 599"),
         (True, {}, "from 200 to 599"),
         (200, {"A b": ""}, "no name of a header"),
-        (200, {"A": "b\r\nC: d"}, "one line of plain text"),
-        (200, {"A": 1}, "one line of plain text"),
+        (200, {"A": "b\r\nC: d"}, "one line of text"),
+        (200, {"A": 1}, "one line of text"),
         (200, {"Content-Length": "3"}, "set by the server"),
     ],
 )

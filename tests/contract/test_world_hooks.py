@@ -441,3 +441,15 @@ async def test_more_read_than_was_ever_received_is_nothing_unread(world, decider
     await decider.append(reads=(Read("0.0", 7),))
 
     assert (await world.hook("tok")).unread == 0
+
+
+@pytest.mark.usefixtures("decider")
+async def test_what_was_received_is_found_by_token_and_delivery(world):
+    await outside(world, received("d1", payload=1), received("d2", payload=2))
+
+    found = await world.received("run_1", "tok", "d2")
+
+    assert (found.seq, bytes(found.body.payload.json)) == (5, b"2")
+    assert await world.received("run_1", "tok", "d3") is None
+    assert await world.received("run_1", "other", "d2") is None
+    assert await world.received("run_2", "tok", "d2") is None

@@ -18,7 +18,7 @@ from fencepost.bus import InProcessBus
 from fencepost.cli import httpserver
 from fencepost.cli.entry import run
 from fencepost.cli.exits import CommandError, Exit
-from fencepost.cli.gateway import Asked, app_for, size_of
+from fencepost.cli.gateway import Asked, app_for, size_of, trusted_of
 from fencepost.client import Client
 from fencepost.gateway import gateway
 from tests.e2e.command import FENCEPOST, environment
@@ -303,3 +303,13 @@ def test_without_its_extra_the_command_says_what_to_install(monkeypatch, capsys)
     said = capsys.readouterr().err
     assert 'pip install "fencepost[gateway]"' in said
     assert len(said.splitlines()) == 1
+
+
+def test_a_proxy_that_is_no_address_is_refused():
+    assert [trusted_of(text) for text in ("", "*", "10.0.0.7,10.1.0.0/16,::1")] == [
+        "",
+        "*",
+        "10.0.0.7,10.1.0.0/16,::1",
+    ]
+    with pytest.raises(CommandError, match="--trust-forwarded 'proxy' is no address and no network"):
+        trusted_of("10.0.0.7,proxy")

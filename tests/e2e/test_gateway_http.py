@@ -48,7 +48,7 @@ class Node:
 
     async def says(self, question, **answer):
         """Reply as a step does."""
-        told = {"status": 200, "headers": {}, "body": None} | answer
+        told = {"run_id": "run_1", "status": 200, "headers": {}, "body": None} | answer
         topic = reply_topic(question["token"], question["delivery"])
         await self.bus.announce(topic, json.dumps(told).encode())
 
@@ -114,10 +114,10 @@ async def test_a_token_may_begin_and_end_with_a_slash(caller, node):
     assert [asked["token"] for asked in node.asked] == ["/a/"]
 
 
-async def test_no_body_is_no_payload(caller, node):
+async def test_no_body_is_an_empty_one(caller, node):
     await caller.post("/hooks/a")
 
-    assert node.asked[0].keys() == {"token", "delivery", "headers"}
+    assert (node.asked[0]["raw"], node.asked[0]["content_type"]) == ("", "")
 
 
 async def test_secrets_and_what_is_for_the_transport_are_not_kept(caller, node):
@@ -304,6 +304,18 @@ async def test_the_first_reply_counts_and_what_is_none_is_passed_over(caller, no
     answer = await caller.post("/hooks/a")
 
     assert (answer.status_code, answer.json()) == (200, 1)
+
+
+async def test_the_reply_of_a_run_that_had_the_token_before_is_passed_over(caller, node):
+    async def replies(question):
+        await node.says(question, run_id="run_0", body="of another")
+        await node.says(question, body="mine")
+
+    node.reply, node.on_asked = "manual", replies
+
+    answer = await caller.post("/hooks/a")
+
+    assert answer.text == "mine"
 
 
 async def test_without_a_reply_in_time_the_caller_is_told_that_it_was_taken(caller, node):

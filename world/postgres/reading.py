@@ -8,6 +8,7 @@ import msgspec
 
 from .. import rows
 from ..errors import HookNotFound, RunNotFound
+from ..folding import delivery_key
 from ..instants import from_us, to_us
 from ..records import PAGE, Claim, Fence, Opened
 from .asking import Asking, can_be_kept
@@ -56,6 +57,12 @@ class Reading(Asking):
         if row is None:
             raise HookNotFound(token)
         return rows.hook(row)
+
+    async def received(self, run_id: str, token: str, delivery: str) -> Event | None:
+        """See World."""
+        key = delivery_key(token, delivery)
+        row = await self._one("find_received", run_id=run_id, key=key) if can_be_kept(key) else None
+        return None if row is None else rows.events(run_id, [row])[0]
 
     # ---- rows
 

@@ -82,6 +82,10 @@ class Face(ABC):
         """See World."""
         return await self._read("hook", lambda core: core.hook(token))
 
+    async def received(self, run_id: str, token: str, delivery: str) -> Event | None:
+        """See World."""
+        return await self._read("received", lambda core: core.received(run_id, token, delivery))
+
     async def position_at(self, run_id: str, time: datetime) -> int:
         """See World."""
         return await self._read("position_at", lambda core: core.position_at(run_id, time))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from .. import rows
 from ..errors import HookFull, HookNotFound, Taken
 from ..events import TERMINAL, HookCreated, HookDisposed, HookReceived
-from ..folding import HOOK_UNREAD_MAX, OWNS_HOOKS, weight_of
+from ..folding import HOOK_UNREAD_MAX, OWNS_HOOKS, delivery_key, weight_of
 from .pages import Pages
 
 if TYPE_CHECKING:
-    from ..events import EventBody
+    from ..events import Event, EventBody
     from ..records import Batch, Hook
     from ..rows import Held
 
@@ -39,6 +39,12 @@ class Hooks(Pages):
         if row is None:
             raise HookNotFound(token)
         return rows.hook(row)
+
+    def received(self, run_id: str, token: str, delivery: str) -> Event | None:
+        """See World."""
+        key = delivery_key(token, delivery)
+        found = self.one("event_by_key", run_id=run_id, type="hook_received", key=key)
+        return None if found is None else self.events_after(run_id, found["seq"] - 1, 1)[0]
 
     # ---- look
 

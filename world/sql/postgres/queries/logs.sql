@@ -61,6 +61,13 @@ JOIN {schema}.runs r ON r.run_id = h.run_id
 JOIN {schema}.events e ON e.run_id = h.run_id AND e.seq = h.seq
 WHERE h.token = :token::text;
 
+-- name: find_received
+SELECT e.seq, e.tick, e.at, e.type, e.data
+FROM {schema}.events e
+WHERE e.run_id = :run_id::text AND e.type = 'hook_received' AND e.key = :key::text AND e.key <> ''
+ORDER BY e.seq
+LIMIT 1;
+
 -- name: get_value
 SELECT substr(body, :offset::integer + 1, :limit::integer) AS body
 FROM {schema}.blobs
