@@ -4,7 +4,6 @@
 
 import asyncio
 import uuid
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import pytest
@@ -35,7 +34,6 @@ class Approval(BaseModel):
 class Stamped(BaseModel):
     a: int
     at: str = Field(default_factory=lambda: str(uuid.uuid4()))
-    when: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
 def kinds(tape):
@@ -475,14 +473,14 @@ def test_what_the_code_has_taken_is_counted_for_the_world():
     assert (inbox.taken, [bytes(b.payload.json) for b in inbox.arrived]) == (2, [b"3"])
 
 
-def test_a_model_that_draws_and_looks_at_the_clock_is_read_the_same_in_every_replay():
+def test_a_model_that_draws_is_read_the_same_in_every_replay():
     @workflow
     async def stamped() -> str:
         got = await hook("t", Stamped)
-        return f"{got.at} {got.when}"
+        return got.at
 
     tape = Tape(stamped)
     tape.payload("t", {"a": 1})
 
-    assert tape.result.count("-") > 4
+    assert tape.result.count("-") == 4
     tape.assert_replays()
