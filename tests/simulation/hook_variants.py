@@ -25,15 +25,15 @@ class Trusting(Deliverer):
     node: Any = None
 
     async def _put(self, asked: Any) -> Any:
-        hook, accepted = await super()._put(asked)
+        hook, seq, repeated = await super()._put(asked)
         actor = self.node._actors.get(hook.run_id)
         if actor is not None and actor._awake is not None:
             turn = actor._awake.turn
             payload = ev.Value(json=asked.payload)
             body = ev.HookReceived(op=hook.created.op, token=asked.token, delivery=asked.delivery, payload=payload)
             with suppress(Exception):
-                turn.feed(ev.Event(turn.seq + 1, None, accepted.at, body))
-        return hook, accepted
+                turn.feed(ev.Event(turn.seq + 1, None, self._host.now(), body))
+        return hook, seq, repeated
 
 
 _without_taken = Decider._without_taken
