@@ -150,7 +150,7 @@ class Node:
         )
         self.ringer = Ringer(bus, host, app.name, self.tick, self.timers.arm)
         self.ringer.owned = self.ownership.owned
-        self.reporter = Reporter(world, host, self.bodies, self.ringer.ring)
+        self.reporter = Reporter(world, host, self.bodies, self.ringer.ring, app.name)
         self.worker = Worker(app, world, bus, host, self.bodies, settings.queues, self._is_stale, self._timed)
 
     # ---- life
@@ -365,7 +365,7 @@ class Node:
             world_away=WorldAway(),
             hears=self._hears,
             pause=self._pause,
-            report=self.reporter.report_again,
+            hand_over=self.reporter.hand_over,
             lacks_workflow=self.ownership.lacks_workflow,
             offer=self._offer,
             is_alive=self.ownership.is_alive,

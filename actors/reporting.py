@@ -33,8 +33,8 @@ RETRY_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 class Reporter:
     """See the module. `ring(run_id, app)` wakes the run's owner."""
 
-    def __init__(self, world: World, host: Host, bodies: Bodies, ring: Callable[[str, str], None]) -> None:
-        self._world, self._host, self._bodies, self._ring = world, host, bodies, ring
+    def __init__(self, world: World, host: Host, bodies: Bodies, ring: Callable[[str, str], None], app: str) -> None:
+        self._world, self._host, self._bodies, self._ring, self._app = world, host, bodies, ring, app
         self.busy = 0
 
     def report(self, running: Running, ended: StepEnded) -> None:
@@ -42,10 +42,15 @@ class Reporter:
         self.busy += 1
         self._host.spawn(self._report(running, ended), f"report {running.run_id} {ended.op}")
 
-    def report_again(self, ended: StepEnded) -> None:
-        """As `report`, for what an actor had taken and another node is to hear of."""
-        if ended.running is not None:
-            self.report(ended.running, ended)
+    def hand_over(self, run_id: str, ended: list[StepEnded]) -> None:
+        """Report what an actor had taken and another node is to hear of, and wake the run there.
+
+        The last batch of this node may have landed after the new owner looked for what is due.
+        """
+        for message in ended:
+            if message.running is not None:
+                self.report(message.running, message)
+        self._ring(run_id, self._app)
 
     async def _report(self, running: Running, ended: StepEnded) -> None:
         try:

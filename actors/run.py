@@ -106,14 +106,14 @@ class RunActor:
         return self._awake is not None and any(not self._awake.runs(message.token) for message in self._ended)
 
     def _hand_over(self, messages: list[RunMessage]) -> None:
-        """Decide nothing more: another node does. What ended here is reported to it, under its claim."""
+        """Decide nothing more: another node does. It hears what ended here, and that it has to look."""
         self._ended += [message for message in messages if isinstance(message, StepEnded)]
         self.drop()
         self._around.bodies.slots.keep_only(self.run_id, ())
         ended, self._ended = self._ended, []
         for message in ended:
             self._around.bodies.expect(message.token)  # else it looks like a claim of ours that never began
-            self._around.report(message)
+        self._around.hand_over(self.run_id, ended)
 
     async def _move(self, *, look: bool, swept: bool) -> bool:
         """Move the run until it rests; return whether something was written."""

@@ -41,8 +41,8 @@ class Surroundings:
     """Tell whether something has come for a run that its actor should take before it writes more."""
     pause: Callable[[float], Awaitable[None]]
     """Wait some seconds, at most until the world answers again."""
-    report: Callable[[StepEnded], None]
-    """Record an outcome from outside, under its claim: another node decides for the run."""
+    hand_over: Callable[[str, list[StepEnded]], None]
+    """Record what ended from outside, under its claims, and wake the run: another node decides for it."""
     lacks_workflow: Callable[[int], bool]
     """Say that a run of a partition has a workflow nobody here knows; True when a node with newer code is asked."""
     offer: Callable[[str, Offer], None]

@@ -252,7 +252,12 @@ class Cluster:
         live = self._live()
         if live:
             place = self.random.choice(live)
-            place.proc.run(place.node.tick, run_id)
+            place.proc.run(self._bell(place), run_id)
+
+    def _bell(self, place: Place) -> Callable[[str], None]:
+        """Return what looks at a run: of nodes that share the runs, whoever is asked."""
+        assert place.node is not None
+        return place.node.tick
 
     def _live(self) -> list[Place]:
         return [place for place in self.places if place.proc is not None and place.node and place.node.incarnation]

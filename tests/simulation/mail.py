@@ -92,9 +92,10 @@ class Mail:
             return ""
         place = self.random.choice(places)
         assert place.proc is not None
-        answer = place.proc.run(lambda: self.cluster.loop.create_task(self._delivered(place, letter), name="delivers"))
+        proc = place.proc
+        answer = proc.run(lambda: self.cluster.loop.create_task(self._delivered(place, letter), name="delivers"))
         done, _ = await asyncio.wait([answer], timeout=PATIENCE_S)
-        told = answer.result() if done and not place.proc.dead else Told(0.0, letter, "")
+        told = answer.result() if done and not proc.dead else Told(0.0, letter, "")
         said = f"{told.answer} {told.run_id}:{told.seq}" if told.seq else told.answer
         self.cluster.note(f"client puts {letter.word} to {letter.token}: {said or 'no answer'}")
         if told.answer:
