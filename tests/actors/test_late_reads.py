@@ -3,6 +3,8 @@
 import asyncio
 
 from fencepost.actors.define import step, workflow
+from fencepost.actors.hooks import hook
+from fencepost.actors.messages import HandOver
 from tests.actors.attempts import Gate
 from tests.actors.racing import bodies, racing
 
@@ -49,3 +51,23 @@ async def test_a_body_that_ended_and_was_reported_while_its_run_was_read_is_not_
         await race.settled()
         await no_bodies(race)
         assert bodies["slow"] == 1
+
+
+async def test_who_hands_a_run_over_wakes_its_new_owner():
+    """The last batch of the old owner may land after the new one looked for what is due."""
+
+    @workflow
+    async def waiting() -> int:
+        return await hook("t", int)
+
+    async with racing(waiting) as race:
+        await race.start(waiting)
+        await race.saw("hook_created")
+        await race.settled()
+        rung = []
+        race.node.reporter._ring = lambda *run: rung.append(run)
+
+        race.node._mailboxes.post(race.run_id, HandOver())
+        await race.settled()
+
+        assert rung == [(race.run_id, "test")]
